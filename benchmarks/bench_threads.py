@@ -3,7 +3,7 @@
 Then a whole pretraining command, alone and beside another process that does the same.
 
 A batch of 1 reads all weights for every token, so two threads are no faster there than the memory that they share. With
-ELMO_FAST_ISA set it shows which precisions are `slower` in elmo_fast/ops/_cpu_products.py.
+ELMO_FAST_ISA set it shows which precisions are `slower` in elmo_fast/ops/_native.py.
 """
 
 import contextlib

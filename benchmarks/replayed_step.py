@@ -13,7 +13,7 @@ import torch
 from elmo_fast import ops
 from elmo_fast.corpus import streams
 from elmo_fast.corpus.streams import DistinctWords, StreamBatch
-from elmo_fast.ops import _dropout, _graphs, _table_rows
+from elmo_fast.ops import _graphs, _sampling, _table_rows
 from elmo_fast.ops._checks import check_values
 from elmo_fast.pretrain import dropout, exchange
 from elmo_fast.pretrain.language_model import make_language_model
@@ -34,7 +34,7 @@ def pretend(monkeypatch):
     for module in (_table_rows, exchange):
         monkeypatch.setattr(module, "coalesced_at_once", lambda device: False)
     monkeypatch.setattr(dropout, "samples_by_generator", lambda device: False)
-    monkeypatch.setattr(_dropout, "has_kernel", lambda device: False)  # slow to interpret
+    monkeypatch.setattr(_sampling, "has_kernel", lambda device: False)  # slow to interpret
     actual = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
     for module in actual:
         if getattr(module, "check_values", None) is check_values:

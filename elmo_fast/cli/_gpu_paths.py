@@ -13,8 +13,8 @@ from elmo_fast.corpus import encode
 from elmo_fast.corpus.streams import Stream
 from elmo_fast.modules import BiLM
 from elmo_fast.ops import cases
-from elmo_fast.ops._dropout import dropout_factors, plain_factors
-from elmo_fast.ops._tolerances import why_worse
+from elmo_fast.ops._sampling import dropout_factors, plain_factors
+from elmo_fast.ops.cases import why_worse
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model, options_of
 from elmo_fast.pretrain.optimizer import AdaGrad

@@ -73,7 +73,7 @@ def precisions() -> list[str]:
     """Return what runs each precision's matrix products on this CPU."""
     from elmo_fast.op_choices import INFERENCE_PRECISIONS
     from elmo_fast.ops import _native
-    from elmo_fast.ops._cpu_products import products_on_cpu
+    from elmo_fast.ops._native import products_on_cpu
 
     used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
     return [

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmo_fast.modules._loading import has_hooks
 from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates
-from elmo_fast.ops import _graphs, _triton, _weights, backend_for
+from elmo_fast.ops import _graphs, _triton, backend_for
 
 Captured = tuple[Tensor, Tensor, LayerStates]
 ROWS, WORDS = 64, 4  # numbers are rounded up to powers of two up to these, then to their multiples
@@ -126,7 +126,6 @@ class GraphReplay:
                 lstm.carry_state((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
             return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
-        version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors)]
         key = (*specs, carry, str(model.arithmetic), lstm.settings)
         with lstm.turn(carry):
-            return self.graphs.run(key, version, inputs.device, function, specs, fill, replayed)
+            return self.graphs.run(key, _graphs.TensorsRead(tensors), inputs.device, function, specs, fill, replayed)

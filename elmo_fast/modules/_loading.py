@@ -72,10 +72,10 @@ def weights_ready(*layers: _Module) -> list[_Module]:
     Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if a layer has another hook,
     or if something has replaced it (a quantizer, an adapter), which the kernels would leave out.
     """
-    hooked = has_hooks(*layers)
-    for layer in layers:
-        if hooked or type(layer) not in (nn.Linear, nn.Conv1d) or "forward" in vars(layer):
-            _run_weight_hooks(layer)
+    for each in layers:
+        hooked = each._forward_pre_hooks or each._forward_hooks or each._backward_hooks or each._backward_pre_hooks
+        if hooked or type(each) not in (nn.Linear, nn.Conv1d) or "forward" in each.__dict__:
+            _run_weight_hooks(each)
     return list(layers)
 
 
@@ -110,13 +110,15 @@ def never_called(kind: type[_Module], *modules: nn.Module) -> list[_Module]:
     Raises: ElmoFastError if one has a hook, or was replaced by another module: neither would run.
     """
     for module in modules:
-        if not isinstance(module, kind) or forward_of(module) is not kind.forward:
+        replaced = "forward" in module.__dict__ or type(module) is not kind
+        if replaced and (not isinstance(module, kind) or forward_of(module) is not kind.forward):
             raise ElmoFastError(
                 f"a {kind.__name__} of elmo_fast was replaced by {type(module).__module__}.{type(module).__name__}, "
                 "whose forward would not run: the kernels read its parameters and run several at once. Wrap the whole "
                 "BiLM, Elmo or loss, or adapt a weight with torch.nn.utils.parametrize"
             )
-    check_no_hooks(*modules)
+    if has_hooks(*modules):
+        check_no_hooks(*modules)
     return list(modules)  # type: ignore[arg-type]
 
 

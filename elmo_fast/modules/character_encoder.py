@@ -344,7 +344,7 @@ class CharacterEncoder(Module):
                 precision=self.precision,
                 count=count,
                 packed=self._packed_filters,
-                backend=ops.backend_for("char_cnn", self.backend),
+                backend=self.backend,
             )
             (highway,) = never_called(Highway, self._highways)
             projection, highways = None if self._reads_lexicons else self._projection, highway.layers
@@ -372,7 +372,7 @@ class CharacterEncoder(Module):
             precision=self.precision,
             count=count,
             packed=packed,
-            backend=ops.backend_for("highway", self.backend),
+            backend=self.backend,
         )
 
 

@@ -207,9 +207,9 @@ class ElmoLstm(Module):
             (L outputs [2, B, T, D], state after each row's last valid step).
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
-        pairs = list(zip(self.forward_layers, self.backward_layers, strict=True))
-        never_called(ProjectedLSTM, *(layer for pair in pairs for layer in pair))
-        for i, pair in enumerate(pairs):
+        forward, backward = self.forward_layers, self.backward_layers
+        never_called(ProjectedLSTM, *forward, *backward)
+        for i, pair in enumerate(zip(forward, backward, strict=True)):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
             before = None if state is None else (state[0][i], state[1][i])

@@ -183,11 +183,16 @@ def run_beside(
     residual: bool = False,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """elmo_fast.ops.projected_lstm of R modules of the same settings, each over its own inputs [B, T, I]."""
-    first, like = lstms[0], inputs[0]
-    masks = [mask for lstm in lstms if (mask := lstm.recurrent_mask(like.shape[0], like)) is not None]
+    first = lstms[0]
+    weights: list[LSTMWeights] = []
+    masks: list[Tensor] = []
+    for lstm in lstms:
+        weights.append(lstm.weights)
+        if lstm.training and (mask := lstm.recurrent_mask(inputs[0].shape[0], inputs[0])) is not None:
+            masks.append(mask)
     return ops.projected_lstm(
         inputs,
-        [lstm.weights for lstm in lstms],
+        weights,
         lengths,
         state,
         reverse=reverse,
@@ -197,5 +202,5 @@ def run_beside(
         recurrent_masks=masks or None,
         precision=first.precision,
         packed=first._packed,  # those of all directions
-        backend=ops.backend_for("projected_lstm", first.backend),
+        backend=first.backend,
     )

@@ -13,23 +13,20 @@ import torch
 from elmo_fast._docstrings import document
 from elmo_fast.ops import _flops
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
-from elmo_fast.ops._packed import PackedWeights
+from elmo_fast.ops._packed import PackedWeights, refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
-from elmo_fast.ops._weights import refresh_weights
 from elmo_fast.ops.adagrad import adagrad_, adagrad_rows_, clip_scale, merged_square_norm, square_norm
 from elmo_fast.ops.alias_sample import AliasTable, alias_sample, alias_table
 from elmo_fast.ops.char_cnn import char_cnn
-from elmo_fast.ops.full_softmax import full_softmax
 from elmo_fast.ops.gather_runs import gather_runs
 from elmo_fast.ops.hierarchical_softmax import HuffmanTree, hierarchical_softmax, huffman_tree
 from elmo_fast.ops.highway import highway
 from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample
-from elmo_fast.ops.negative_sampling import negative_sampling
 from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
-from elmo_fast.ops.sampled_softmax import sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
 from elmo_fast.ops.unique_rows import gather_rows, ordered_unique_rows, unique_rows
+from elmo_fast.ops.vocabulary_losses import full_softmax, negative_sampling, sampled_softmax
 
 # What users call: these keep their meaning until 2.0.0, the other names imported here may go.
 __all__ = [

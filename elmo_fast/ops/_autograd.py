@@ -10,7 +10,6 @@ torch's dispatcher where an op itself is called: from torch.ops, and by torch.co
 
 import contextlib
 import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -50,16 +49,7 @@ def requires_grad(*tensors: Tensor | None) -> bool:
     return False
 
 
-def _is_list(argument: Any) -> bool:
-    return isinstance(argument.type, torch.ListType) and isinstance(argument.type.getElementType(), torch.TensorType)
-
-
-def _holds_tensors(argument: Any) -> bool:
-    kind = argument.type.getElementType() if isinstance(argument.type, torch.OptionalType) else argument.type
-    return isinstance(kind, torch.TensorType)
-
-
-def describe(
+def register_op(
     name: str,
     fake: Callable[[Any], Any],
     backward: Backward | None = None,
@@ -71,31 +61,25 @@ def describe(
     returns what C++ saves for the backward pass, where the schema has `saved` as its last result. backward: None for an
     op that has no gradient.
     """
-    for namespace in sorted({NAMESPACE, _triton.NAMESPACE}):
-        register_fake(namespace, name, fake if saved is None else _with_saved(namespace, name, fake, saved))
+    for namespace, library in {NAMESPACE: LIBRARY, _triton.NAMESPACE: _triton.LIBRARY}.items():
+
+        def with_saved(arguments: Any, namespace: str = namespace) -> Any:
+            """Append what the backend of the arguments' device saves."""
+            outputs = fake(arguments)
+            if saved is None:
+                return outputs
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            if not getattr(arguments, "save", True):
+                return *outputs, []
+            native = namespace == NAMESPACE and outputs[0].device.type != "cuda"
+            return *outputs, (saved if native else _triton.saved_by(name))(arguments)
+
+        _register_fake(library, name, with_saved)
         if backward is not None:
             formula = Formula(namespace, name, backward)
-            register_fake(namespace, f"{name}_backward", formula.fake)
+            _register_fake(library, f"{name}_backward", formula.fake)
             FORMULAS[f"{namespace}::{name}"] = formula
-            _library(namespace).impl(name, formula, "Autograd")
-
-
-def _with_saved(namespace: str, name: str, fake: Any, by_native: Callable[[Any], list[Tensor]]) -> Callable[[Any], Any]:
-    """Return a fake that appends what the backend of the arguments' device saves."""
-
-    def both(arguments: Any) -> tuple[Any, ...]:
-        outputs = fake(arguments)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        if not getattr(arguments, "save", True):
-            return *outputs, []
-        native = namespace == NAMESPACE and outputs[0].device.type != "cuda"
-        return *outputs, (by_native if native else _triton.saved_by(name))(arguments)
-
-    return both
-
-
-def _library(namespace: str) -> torch.library.Library:
-    return LIBRARY if namespace == NAMESPACE else _triton.LIBRARY
+            library.impl(name, formula, "Autograd")
 
 
 def _refuse_vmap(*args: Any, **kwargs: Any) -> Any:
@@ -105,10 +89,10 @@ def _refuse_vmap(*args: Any, **kwargs: Any) -> Any:
     )
 
 
-def register_fake(namespace: str, name: str, fake: Callable[[Any], Any]) -> None:
+def _register_fake(library: torch.library.Library, name: str, fake: Callable[[Any], Any]) -> None:
     """Register the shapes and dtypes of an op's results; torch.func.vmap over it is an error."""
-    arguments, library = arguments_of(name), _library(namespace)
-    torch.library.register_fake(f"{namespace}::{name}", lambda *args, **kwargs: fake(arguments(*args, **kwargs)))
+    arguments = arguments_of(name)
+    torch.library.register_fake(f"{library.ns}::{name}", lambda *args, **kwargs: fake(arguments(*args, **kwargs)))
     for key in ("FuncTorchBatched", "Batched"):  # the second one is torch.autograd's own, for is_grads_batched
         library.impl(name, _refuse_vmap, key)
 
@@ -144,17 +128,17 @@ class _Call(torch.autograd.Function):
         formula, lengths, *flat = arguments
         with torch._C._AutoDispatchBelowAutograd():
             outputs = formula.op(*_nested(flat, lengths))
-        return tuple(_flat(outputs if isinstance(outputs, tuple) else (outputs,), formula.output_lists))
+        return tuple(_flat(outputs if isinstance(outputs, tuple) else (outputs,))[0])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
         ctx.formula, ctx.lengths = inputs[:2]
-        ctx.formula.setup(ctx, _nested(inputs[2:], ctx.lengths), ctx.formula.outputs_of(output))
+        ctx.formula.setup(ctx, _nested(inputs[2:], ctx.lengths), output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         gradients = ctx.formula.backward(ctx, _nested(ctx.needs_input_grad[2:], ctx.lengths), *grads)
-        return None, None, *_flat(gradients, ctx.formula.input_lists)
+        return None, None, *_flat(gradients)[0]
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -168,20 +152,28 @@ class _Call(torch.autograd.Function):
 _Call.forward.__signature__ = inspect.signature(_Call.forward)  # type: ignore[attr-defined]  # `apply` asks at each call
 
 
-def _lengths(values: Sequence[Any], lists: Sequence[bool]) -> list[int | None]:
-    return [len(value) if is_list else None for value, is_list in zip(values, lists, strict=True)]
-
-
-def _flat(values: Sequence[Any], lists: Sequence[bool]) -> list[Any]:
+def _flat(values: Sequence[Any]) -> tuple[list[Any], list[int | None]]:
+    """Return the values with lists dissolved, and the length of each that is a list."""
     flat: list[Any] = []
-    for value, is_list in zip(values, lists, strict=True):
-        flat += value if is_list else [value]
-    return flat
+    lengths: list[int | None] = []
+    for value in values:
+        if isinstance(value, list):
+            flat += value
+            lengths.append(len(value))
+        else:
+            flat.append(value)
+            lengths.append(None)
+    return flat, lengths
 
 
 def _nested(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
-    rest = iter(flat)
-    return [next(rest) if n is None else list(itertools.islice(rest, n)) for n in lengths]
+    """Return what `_flat` has dissolved."""
+    values: list[Any] = []
+    at = 0
+    for length in lengths:
+        values.append(flat[at] if length is None else list(flat[at : at + length]))
+        at += 1 if length is None else length
+    return values
 
 
 class Formula:
@@ -195,85 +187,77 @@ class Formula:
         self.inputs = [each.name for each in inputs]
         self.names = [*self.inputs, *outputs]
         self.save = self.inputs.index("save") if "save" in self.inputs else None
-        self.input_lists = [_is_list(argument) for argument in inputs]
-        self.output_lists = [_is_list(result) for result in self.op._schema.returns]  # what the op saved is last
-        self.results = [each.name.removeprefix("d_") for each in self.backward_op._schema.returns]
-        self.result_lists = [_is_list(each) for each in self.backward_op._schema.returns]
-        # Where each argument of the backward op comes from: a saved tensor, another value, a gradient or a flag.
-        self.tensors: list[str] = []
-        self.tensor_lists: list[bool] = []
-        self.others: list[str] = []
+        self.tensors = sum(not isinstance(each.type, torch.ListType) for each in self.op._schema.returns)
+        results = self.backward_op._schema.returns
+        self.results = {each.name.removeprefix("d_"): isinstance(each.type, torch.ListType) for each in results}
+        # Where each argument of the backward op comes from: an input or output, a gradient or a flag.
+        self.saved: list[str] = []
         self.gradients: dict[str, tuple[int, bool]] = {}  # the output, and whether it may be None
-        self.flags: dict[str, list[int]] = {}  # the inputs that it covers
+        self.flags: dict[str, set[str]] = {}  # the inputs that it covers
         for argument in self.backward_op._schema.arguments:
             name = argument.name
-            if name in self.names and _holds_tensors(argument):
-                self.tensors.append(name)
-                self.tensor_lists.append(_is_list(argument))
-            elif name in self.names:
-                self.others.append(name)
+            if name in self.names:
+                self.saved.append(name)
             elif name.startswith("need_"):
-                covered = backward.covers.get(name, [name.removeprefix("need_")])
-                self.flags[name] = [self.inputs.index(each) for each in covered]
+                self.flags[name] = set(backward.covers.get(name, [name.removeprefix("need_")]))
             else:
                 output = 0 if name == "grad" else outputs.index(name.removeprefix("d_"))
                 self.gradients[name] = output, isinstance(argument.type, torch.OptionalType)
-        with_gradients = {output for output, _ in self.gradients.values()}
-        self.without_gradients = [i for i in range(len(outputs)) if i not in with_gradients]
+        self.with_gradients = {output for output, _ in self.gradients.values()}
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the op, with gradients if any are needed. torch's dispatcher calls this too, where the op is called."""
         needed = self.save is None or arguments[self.save]
         if needed and self.save is None:
-            flat = _flat(arguments, self.input_lists[: len(arguments)])  # without arguments that equal their defaults
-            needed = requires_grad(*[each for each in flat if isinstance(each, Tensor)])
+            needed = requires_grad(*[each for each in _flat(arguments)[0] if isinstance(each, Tensor)])
         if not needed:
             with torch._C._AutoDispatchBelowAutograd():
                 return self.op(*arguments)
-        arguments = (*arguments, *self.defaults[len(arguments) :])
-        lengths = _lengths(arguments, self.input_lists)
-        outputs = self.outputs_of(_Call.apply(self, lengths, *_flat(arguments, self.input_lists)))
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        arguments = (*arguments, *self.defaults[len(arguments) :])  # without those that equal their defaults
+        flat, lengths = _flat(arguments)
+        outputs = _Call.apply(self, lengths, *flat)
+        return outputs[0] if len(self.names) == len(self.inputs) + 1 else self.outputs_of(outputs)
 
-    def outputs_of(self, flat: Sequence[Tensor]) -> list[Any]:
-        count = sum(not is_list for is_list in self.output_lists)
-        return [*flat[:count], list(flat[count:])] if count < len(self.output_lists) else list(flat)
+    def outputs_of(self, flat: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return the op's results: tensors, then perhaps a list, what it saved."""
+        saved = [list(flat[self.tensors :])] if len(self.inputs) + self.tensors < len(self.names) else []
+        return (*flat[: self.tensors], *saved)
 
-    def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        values = dict(zip(self.names, (*inputs, *outputs), strict=True))
-        tensors = [values[name] for name in self.tensors]
-        ctx.saved_lengths = _lengths(tensors, self.tensor_lists)
-        ctx.others = {name: values[name] for name in self.others}
-        ctx.shapes = [outputs[i].shape for i, _ in self.gradients.values()]
+    def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+        values = dict(zip(self.names, (*inputs, *self.outputs_of(outputs)), strict=True))
+        flat, ctx.saved_lengths = _flat([values[name] for name in self.saved])
+        ctx.others = [None if isinstance(each, Tensor) else each for each in flat]
+        ctx.save_for_backward(*[each if isinstance(each, Tensor) else None for each in flat])
+        ctx.outputs = [each.shape for each in outputs]
         ctx.set_materialize_grads(False)
-        without = self.without_gradients
-        ctx.mark_non_differentiable(*_flat([outputs[i] for i in without], [self.output_lists[i] for i in without]))
-        ctx.save_for_backward(*_flat(tensors, self.tensor_lists))
+        ctx.mark_non_differentiable(*[each for i, each in enumerate(outputs) if i not in self.with_gradients])
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
         gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]
         present = [grad for i, _ in self.gradients.values() if (grad := grads[i]) is not None]
         if not present:
             return gradients
-        wanted = {i for i, each in enumerate(needed) if (any(each) if isinstance(each, list) else each)}
-        named = ctx.others | dict(zip(self.tensors, _nested(ctx.saved_tensors, ctx.saved_lengths), strict=True))
+        flags = zip(self.inputs, needed, strict=True)
+        wanted = {name for name, need in flags if (any(need) if isinstance(need, list) else need)}
+        saved = [other if t is None else t for t, other in zip(ctx.saved_tensors, ctx.others, strict=True)]
+        named = dict(zip(self.saved, _nested(saved, ctx.saved_lengths), strict=True))
         named |= {name: not wanted.isdisjoint(covered) for name, covered in self.flags.items()}
-        for (name, (i, optional)), shape in zip(self.gradients.items(), ctx.shapes, strict=True):
-            named[name] = present[0].new_zeros(shape) if grads[i] is None and not optional else grads[i]
+        for name, (i, optional) in self.gradients.items():
+            named[name] = present[0].new_zeros(ctx.outputs[i]) if grads[i] is None and not optional else grads[i]
         arguments = self.backward_arguments(**named)
         once = torch.is_grad_enabled()  # create_graph, or torch.func
         with torch.no_grad() if once else contextlib.nullcontext():
             outputs = self.backward_op(*arguments)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         if once:
-            flat, lengths = _flat(outputs, self.result_lists), _lengths(outputs, self.result_lists)
+            flat, lengths = _flat(outputs)
             flat = _Once.apply(self.backward_op, len(flat), *flat, *present, *ctx.saved_tensors)
             outputs = _nested(flat, lengths)
         results = dict(zip(self.results, outputs, strict=True))
         if self.more.finish is not None:
-            results = self.more.finish(arguments, results, {self.inputs[i] for i in wanted})
+            results = self.more.finish(arguments, results, wanted)
         for i, name in enumerate(self.inputs):
-            if name in results and i in wanted:
+            if name in results and name in wanted:
                 # An op's results may not overlap, so the gradients of a list may come as one tensor.
                 one = isinstance(needed[i], list) and isinstance(results[name], Tensor)
                 gradients[i] = list(results[name].unbind(0)) if one else results[name]
@@ -281,16 +265,16 @@ class Formula:
 
     def fake(self, arguments: Any) -> Any:
         """Return empty tensors for the backward op's results, shaped like the inputs; of size 0 if not needed."""
-        first, others = arguments[0], {} if self.more.shapes is None else self.more.shapes(arguments)
         named = arguments._asdict()
-        skipped = {self.inputs[i] for name, covered in self.flags.items() if not named[name] for i in covered}
+        named |= {} if self.more.shapes is None else self.more.shapes(arguments)
+        skipped = {each for name, covered in self.flags.items() if not named[name] for each in covered}
         tensors: list[Any] = []
-        for name, is_list in zip(self.results, self.result_lists, strict=True):
-            value = others[name] if name in others else named[name]
-            if name in skipped or value is None:
-                tensors.append([] if is_list else first.new_empty(0))
-            else:
-                tensors.append([_like(each, first) for each in value] if is_list else _like(value, first))
+        for name, is_list in self.results.items():
+            value: Any = [] if is_list else 0
+            if name not in skipped and named[name] is not None:
+                value = named[name]
+            like = [_like(each, arguments[0]) for each in (value if is_list else [value])]
+            tensors.append(like if is_list else like[0])
         return tuple(tensors) if len(tensors) > 1 else tensors[0]
 
 

@@ -1,5 +1,6 @@
 """Argument checks, run once, in the public function; a message names the argument, what it must be and what it is."""
 
+import string
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def check_tensor(op: str, name: str, value: object, expected: str = "a tensor") 
 def check_shapes(op: str, *tensors: tuple[str, Tensor, str], **sizes: int) -> None:
     """Raise ElmoFastError unless each tensor, a (name, tensor, "B T D"), has one dimension per letter.
 
-    A letter is one size in all of them: its own in `sizes`, or that of the first tensor which has the letter.
+    A letter is one size in all of them: its own in `sizes`, or that of the first tensor which has the letter. It may be
+    a word, and a number after it, as in "width1", is not shown.
     """
     for name, tensor, letters in tensors:
         if not isinstance(tensor, Tensor):
@@ -48,7 +50,8 @@ def check_shapes(op: str, *tensors: tuple[str, Tensor, str], **sizes: int) -> No
                 fits = False
         if not fits:
             before = list(sizes)[:known]  # without the letters that this tensor has first
-            expected = ", ".join(f"{n}={sizes[n]}" if n in before else n for n in names)
+            shown = [name.rstrip(string.digits) for name in names]
+            expected = ", ".join(f"{s}={sizes[n]}" if n in before else s for n, s in zip(names, shown, strict=True))
             raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {described(tensor)}")
 
 
@@ -61,23 +64,21 @@ def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> No
         raise ElmoFastError(f"{op}: {name} must be {expected}; got {described(tensor)}")
 
 
-def check_floating(op: str, name: str, tensor: Tensor) -> None:
-    """Raise ElmoFastError unless `tensor` holds floating-point numbers."""
-    if not isinstance(tensor, Tensor):
-        check_tensor(op, name, tensor)
-    if not tensor.is_floating_point():
-        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(tensor)}")
+def check_same(op: str, names: str, tensors: Sequence[Tensor], *, floating: bool = False) -> None:
+    """Raise ElmoFastError unless all tensors share the device and dtype of the first, a floating one if asked for.
 
-
-def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
-    """Raise ElmoFastError unless all tensors share the device and dtype of the first."""
+    names: of the tensors, as in "x, weights and biases", the first one alone.
+    """
+    first = tensors[0]
+    if floating and isinstance(first, Tensor) and not first.is_floating_point():
+        name = names.split(",")[0].split(" and ")[0]
+        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(first)}")
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             check_tensor(op, names, tensor)
-    for tensor in tensors[1:]:
-        if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
+        if tensor.device != first.device or tensor.dtype != first.dtype:
             raise ElmoFastError(
-                f"{op}: {names} must share one device and dtype; got {described(tensors[0])} and {described(tensor)}"
+                f"{op}: {names} must share one device and dtype; got {described(first)} and {described(tensor)}"
             )
 
 
@@ -94,15 +95,11 @@ def check_clips(op: str, **clips: float | None) -> None:
             raise ElmoFastError(f"{op}: {name} must be a number > 0, or None for no clip; got {clip!r}")
 
 
-def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
-    """Raise ElmoFastError unless `count` is None or a whole number, [] int64, on the device of `rows`.
-
-    name: name of `rows` in the message.
-    """
-    if count is not None:
-        check_shapes(op, ("count", count, ""))
-        check_dtype(op, "count", count, torch.int64)
-        check_device(op, f"{name} and count", rows, count)
+def check_count(op: str, name: str, count: Tensor, rows: Tensor) -> None:
+    """Raise ElmoFastError unless `count` is a whole number, [] int64, on the device of `rows`, called `name`."""
+    check_shapes(op, ("count", count, ""))
+    check_dtype(op, "count", count, torch.int64)
+    check_device(op, f"{name} and count", rows, count)
 
 
 def check_output_layer(
@@ -119,8 +116,7 @@ def check_output_layer(
     check_shapes(
         op, ("hidden", hidden, "N D"), ("weight", weight, "V D"), ("bias", bias, "V"), ("targets", targets, "N")
     )
-    check_floating(op, "hidden", hidden)
-    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias], floating=True)
     check_dtype(op, "targets", targets, torch.int64)
     check_device(op, "targets and hidden", targets, hidden)
     if weight.shape[0] == 0:

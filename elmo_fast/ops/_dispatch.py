@@ -18,7 +18,7 @@ from elmo_fast import op_choices
 from elmo_fast._runtime.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _autograd, _checks, _native, _schemas, _triton
-from elmo_fast.ops._cpu_products import why_slower_on_cpu
+from elmo_fast.ops._native import why_slower_on_cpu
 from elmo_fast.ops._precision import check_precision
 
 BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
@@ -214,7 +214,7 @@ _MAY_OVERFLOW = {"square_norm", "merged_square_norm"}  # the caller looks at the
 _kernels: dict[tuple[str, str], tuple[Any, Any]] = {}  # torch.compile warns about functools.cache, not of a dict
 
 
-def kernel(op: str, backend: str) -> Callable[..., Any]:
+def registered_op(op: str, backend: str) -> Callable[..., Any]:
     """Return the registered op `op` (or a part of an op, such as "square_norm"), as `backend` has it, with gradients.
 
     torch's dispatcher chooses the kernel by the tensors' device. Only Triton's interpreter is asked for by name.

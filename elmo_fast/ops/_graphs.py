@@ -7,6 +7,7 @@ memory.
 import contextlib
 import functools
 import gc
+import operator
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from elmo_fast._runtime.devices import bytes_needed, parts_of
 from elmo_fast.errors import PerformanceWarning
+from elmo_fast.ops import _packed
 
 Pieces = Generator[Callable[[], object], None, tuple[Tensor, ...]]
 """A function in pieces: yields what the host does between two of them, such as an exchange with other processes."""
@@ -34,6 +36,35 @@ IDLE = 4  # times the limit of graphs: a graph that has not run for as many runs
 
 _one_capture = threading.Lock()  # torch allows one capture at a time in a process
 _given_up = threading.Event()  # no way of capturing worked: after failed captures torch may not be what it was
+
+
+class TensorsRead:
+    """Tensors that a graph reads and writes by address: equal while they are the same ones, in place and not written.
+
+    Written in a way that torch counts, or before `refresh_weights`. It holds them, since an address may be used again.
+
+    versioned: those that nothing but a replay may write; None: all.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], versioned: Sequence[Tensor] | None = None) -> None:
+        self.tensors, self.versioned = tensors, tensors if versioned is None else versioned
+        self.places = [(tensor.data_ptr(), tensor.dtype, tensor.requires_grad) for tensor in tensors]
+        self.generation = _packed.generation()
+        self.count_writes()
+
+    def count_writes(self) -> None:
+        """Take the tensors for unwritten from now on."""
+        self.versions = [-1 if each.is_inference() else each._version for each in self.versioned]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TensorsRead)
+            and len(self.tensors) == len(other.tensors)
+            and all(map(operator.is_, self.tensors, other.tensors))
+            and (self.places, self.versions, self.generation) == (other.places, other.versions, other.generation)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Entry(NamedTuple):

@@ -7,10 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops._sampling import DROPOUT
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
-_DROPOUT = tl.constexpr(DROPOUT)
+_DROPOUT = tl.constexpr(0x80000000)  # _sampling.DROPOUT
 
 
 @triton.jit
@@ -185,7 +184,7 @@ def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
 
 @triton.jit(do_not_specialize=["seed", "first_row", "threshold"])
 def dropout_sample_kernel(out, offset, seed, first_row, rows, width, threshold, scale, BLOCK: tl.constexpr):
-    """Compute `_dropout.dropout_factors`, out [planes, rows, width]; BLOCK blocks of four numbers per program."""
+    """Compute `_sampling.dropout_factors`, out [planes, rows, width]; BLOCK blocks of four numbers per program."""
     row, plane = tl.program_id(1), tl.program_id(2)
     block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     first = (plane * tl.cdiv(width, 4) + block).to(tl.uint32)
@@ -203,7 +202,7 @@ def dropout_sample_kernel(out, offset, seed, first_row, rows, width, threshold, 
 def launch_dropout(
     threshold: int, scale: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
 ) -> Tensor:
-    """Compute `_dropout.dropout_factors` of the probability threshold / 2^32."""
+    """Compute `_sampling.dropout_factors` of the probability threshold / 2^32."""
     planes, rows, width = shape
     out = torch.empty(shape, dtype=torch.float32, device=offset.device)
     grid = cdiv(cdiv(width, 4), 256), rows, planes

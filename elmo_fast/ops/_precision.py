@@ -1,7 +1,7 @@
 """`precision`: dtype to which operands of matrix products are rounded (everything else keeps the tensors' dtype)."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -31,26 +31,24 @@ def _has_autocast(device: torch.device) -> bool:
 
 
 def under_autocast(
-    precision: str, device: torch.device, int8: bool = False
-) -> tuple[str, Callable[[Tensor], Tensor], contextlib.AbstractContextManager[object]]:
-    """Return the precision to compute with, a cast for tensors computed by other layers, and a context for the backend.
+    precision: str, device: torch.device, *tensors: Tensor, int8: bool = False
+) -> tuple[str, Sequence[Tensor], contextlib.AbstractContextManager[object]]:
+    """Return the precision to compute with, tensors that other layers computed, and a context for the backend.
 
-    Under torch.autocast for this device, "float32" means autocast's dtype, tensors of other layers, which may then be
-    16-bit, are cast to float32, and the context disables autocast, so that torch's products compute in their operands'
-    dtype. Otherwise none of them changes anything. Raises ElmoFastError if `precision` is unknown.
+    Under torch.autocast for this device, "float32" means autocast's dtype, the tensors, which may then be 16-bit, are
+    cast to float32, and the context disables autocast, so that torch's products compute in their operands' dtype.
+    Otherwise none of them changes anything. Raises ElmoFastError if `precision` is unknown.
     """
     if precision not in (INFERENCE_PRECISIONS if int8 else PRECISIONS):
         check_precision(precision, int8)
     if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # torch raises an error for meta
-        return precision, lambda tensor: tensor, contextlib.nullcontext()
+        return precision, tensors, contextlib.nullcontext()
     dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
     if precision == "float32" and dtype in PRECISIONS:
         precision = dtype
-    return (
-        precision,
-        lambda tensor: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor,
-        torch.autocast(device.type, enabled=False),
-    )
+    halves = (torch.float16, torch.bfloat16)
+    floats = [tensor.float() if tensor.dtype in halves else tensor for tensor in tensors]
+    return precision, floats, torch.autocast(device.type, enabled=False)
 
 
 def autocast_of_caller(device: torch.device) -> Callable[[], contextlib.AbstractContextManager[object]]:

@@ -5,8 +5,8 @@ output of `<op>` and `d_<output>` that of any other; `need_<input>` says whether
 other argument is an input or output of `<op>`. A result is named after the input whose gradient it is.
 
 save: whether the backward pass will run. saved: what it needs besides inputs and outputs, known to each backend
-alone; empty without `save`. packed: what pack_weight returned for each weight, in the order of the arguments (CPU,
-`_packed.py`); None: the op packs.
+alone; empty without `save`. packed: copies of the weights as the backend reads them (`_packed.py`); on the CPU what
+pack_weight returned for each, in the order of the arguments. None: the op makes them.
 """
 
 import functools
@@ -22,9 +22,8 @@ SCHEMAS = (
     "matmul(Tensor a, Tensor b, str precision) -> Tensor",
     # the weight as products on the CPU read it; layout: "plain" [N, K], "filters", "highway" or "gates"
     "pack_weight(Tensor weight, str layout, str precision) -> Tensor[]",
-    # copies: rounded copies of the parameters, changed with them
-    "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
-    " Tensor learning_rate, Tensor? scale) -> ()",
+    "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor learning_rate,"
+    " Tensor? scale) -> ()",
     # ids rise; row positions[i] of `rows` belongs to ids[i]. Without positions (CPU) no id comes twice
     "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor? positions, Tensor rows,"
     " Tensor learning_rate, Tensor? scale) -> ()",

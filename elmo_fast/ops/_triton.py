@@ -3,21 +3,19 @@
 Triton is optional.
 """
 
-import contextlib
 import functools
 import os
 import pathlib
 import shutil
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elmo_fast._runtime.memory import size
-from elmo_fast.errors import ElmoFastError, ShortageError, install_command
+from elmo_fast.errors import ElmoFastError, install_command
 from elmo_fast.ops import _schemas
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
 
@@ -34,7 +32,7 @@ except ImportError as _error:
 NAMESPACE = "elmo_fast_interpreted" if INTERPRETED else _schemas.NAMESPACE
 LIBRARY = _schemas.define(NAMESPACE) if INTERPRETED else _schemas.LIBRARY
 
-_undispatched: dict[str, Callable[..., Any]] = {}
+_python_functions: dict[str, Callable[..., Any]] = {}
 _saved: dict[str, Callable[[Any], list[Tensor]]] = {}
 
 
@@ -204,25 +202,6 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@contextlib.contextmanager
-def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
-    """Turn a torch.OutOfMemoryError within the block into a ShortageError that also says what would fit.
-
-    what: the rows' name in the user's words ("rows of the batch"); needed: bytes requested in all; per_row: bytes of
-    one row. Allocate within the block and write after it, so that nothing is half updated.
-    """
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        fits = max(0, min(rows - 1, free // max(1, per_row)))
-        raise ShortageError(
-            f"{op}: out of memory on {device}: {rows} {what} need {size(needed)} and about {size(free)} are free; "
-            f"about {fits} would fit: {error}"
-        ) from error
-
-
 def operand_dtype(precision: str) -> torch.dtype:
     """Return the dtype in which operands of products are stored at `precision`."""
     return getattr(torch, precision)
@@ -230,15 +209,15 @@ def operand_dtype(precision: str) -> torch.dtype:
 
 def implements(name: str) -> bool:
     """Return whether Triton implements the op of this name."""
-    return name in _undispatched
+    return name in _python_functions
 
 
-def undispatched(name: str) -> Callable[..., Any]:
+def python_function_of(name: str) -> Callable[..., Any]:
     """Return the function that the op of this name runs on a GPU.
 
     For tests: dispatched tensors of FakeTensorMode would reach its fake.
     """
-    return _undispatched[name]
+    return _python_functions[name]
 
 
 def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[Tensor]] | None = None) -> None:
@@ -249,8 +228,8 @@ def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[
     the same arguments, where the schema has `saved`.
     """
     arguments = _schemas.arguments_of(name)
-    _undispatched[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
-    LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
+    _python_functions[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
+    LIBRARY.impl(name, _python_functions[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if saved is not None:
         _saved[name] = saved
 

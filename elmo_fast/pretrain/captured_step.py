@@ -1,8 +1,7 @@
 """Training steps replayed from CUDA graphs: the host copies what changes in one copy, and launches once."""
 
-import operator
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from elmo_fast._runtime.devices import pack_together, parts_of
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.ops import _graphs, _weights
+from elmo_fast.ops import _graphs
 
 # Shapes of batches: whole ones and an epoch's last, each with a few padded numbers of distinct words. They share the
 # memory of the largest.
@@ -49,24 +48,6 @@ def sent_inputs(inputs: Any, device: torch.device) -> Any:
     return packed.opened(packed.bytes.to(device, non_blocking=True))
 
 
-class _Read(NamedTuple):
-    """The tensors that a graph reads and writes by address, and what is equal while they are as they were.
-
-    tensors: themselves, since an address may be used again; versioned: those that nothing but a step may change.
-    """
-
-    tensors: list[Tensor]
-    versioned: list[Tensor]
-    places: list[Any]
-    versions: list[int]
-    generation: int
-
-    def differs(self, before: "_Read") -> bool:
-        """Return whether a tensor is another one, or somewhere else, or was changed."""
-        same = len(self.tensors) == len(before.tensors) and all(map(operator.is_, self.tensors, before.tensors))
-        return not same or self[2:] != before[2:]
-
-
 class CapturedStep:
     """The graphs of one model's training steps, one for each shape of a batch.
 
@@ -75,8 +56,7 @@ class CapturedStep:
     between steps are read and written where they are.
 
     model, optimizer: that the steps change; launches: the function to capture, (inputs, state) -> pieces that return an
-    `Outcome`; settings: returns what decides a step besides tensors; writes_copies: whether the captured update leaves
-    rounded copies of weights as they must be; simpler: as of `_graphs.Graphs`.
+    `Outcome`; settings: returns what decides a step besides tensors; simpler: as of `_graphs.Graphs`.
     """
 
     def __init__(
@@ -85,21 +65,15 @@ class CapturedStep:
         optimizer: torch.optim.Optimizer,
         launches: Callable[[Any, LayerStates], _graphs.Pieces],
         settings: Callable[[], Hashable] = lambda: None,
-        writes_copies: Callable[[], bool] = lambda: True,
         simpler: Sequence[Callable[[], bool]] = (),
     ) -> None:
-        self.model, self.optimizer, self.launches = model, optimizer, launches
-        self.settings, self.writes_copies = settings, writes_copies
+        self.model, self.optimizer, self.launches, self.settings = model, optimizer, launches, settings
         # Where the weights are: the model's own dictionaries, since it may get other parameters.
         self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
         self.buffers = list(model.buffers())
         self.graphs = _graphs.Graphs(GRAPHS, self._captured, simpler)
         # The state between steps, in memory that all graphs read and write.
         self.carried: LayerStates | None = None
-        # Rounded copies of weights that are up to date after the step before.
-        self._fresh: list[Any] = []
-        # Those that a graph takes for up to date, by id.
-        self._taken: dict[int, Any] = {}
         # How often anything but a step has changed a tensor, or taken another one: graphs are of those before.
         self._changes = 0
         self._left = self._read()
@@ -107,41 +81,33 @@ class CapturedStep:
     def run(self, inputs: Any, state: LayerStates, device: torch.device) -> Outcome:
         """Take a step, replayed if possible; inputs: of `launches`, on the host."""
         now = self._read()
-        changed = now.differs(self._left)
-        if changed:
-            self._fresh = []
         specs = [(each.shape, each.dtype) for each in state]
         moved = self.carried is None or specs != [(each.shape, each.dtype) for each in self.carried]
         if moved:
             self.carried = state[0].new_zeros(state[0].shape), state[1].new_zeros(state[1].shape)
-        # A step of another shape may have written another copy of a weight than the one that a graph reads.
-        if changed or moved or not self._taken.keys() <= set(map(id, self._fresh)):
+        if moved or now != self._left:
             self._changes += 1  # drops all graphs
-            self._taken = {}
         packed = _Packed(inputs, pinned=device.type == "cuda")
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
             outcome = self._replayed(packed, state, device)
             if outcome is not None:
-                self._left = now._replace(versions=_weights.versions(now.versioned))  # a replay changes nothing else
+                now.count_writes()  # a replay changes nothing else
+                self._left = now
                 return outcome
             outcome = self._launched(packed, state, device)
         self._left = self._read()
         return outcome
 
-    def _read(self) -> "_Read":
+    def _read(self) -> _graphs.TensorsRead:
         weights = [*self._weights(), *self.buffers]
         states = [self.optimizer.state.get(weight, {}) for weight in weights]
         sums = [each for state in states for each in state.values() if isinstance(each, Tensor) and each.dim()]
         skipped = getattr(self.optimizer, "skipped", None)
-        tensors = [*weights, *sums, *([] if skipped is None else [skipped])]
-        versions = _weights.versions(weights)
-        return _Read(tensors, weights, _weights.addresses(tensors), versions, _weights.generation())
+        return _graphs.TensorsRead([*weights, *sums, *([] if skipped is None else [skipped])], weights)
 
     def _launched(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome:
-        _weights.mark_rounded(self._fresh)
         inputs = packed.opened(packed.bytes.to(device, non_blocking=True))
         outcome: Outcome = _graphs.run_pieces(self.launches, inputs, state)  # type: ignore[assignment]
-        self._fresh = _weights.fresh_roundings(self._weights()) if self.writes_copies() else []
         return outcome
 
     def _replayed(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome | None:
@@ -186,26 +152,15 @@ class CapturedStep:
 
     def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs
-        trained = [weight for weight in self._weights() if weight.requires_grad]
-        # As an update leaves them: the graph writes all other copies before it reads them.
-        torch.autograd.graph.increment_version(trained)
-        _weights.mark_rounded(self._fresh)
-        taken = {id(each): each for each in self._fresh}
         try:
             entry = _graphs.capture(function, inputs, pool, run_before=False)  # a step must not be taken twice
-        except BaseException:
-            torch.autograd.graph.increment_version(trained)  # what it was to copy, it has not copied
-            self._fresh = []
-            raise
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-        self._taken = taken | (self._taken if len(self.graphs) else {})
-        fresh = _weights.fresh_roundings(trained) if self.writes_copies() else []
+        trained = [weight for weight in self._weights() if weight.requires_grad]
 
         def replay() -> None:
             entry.replay()
             torch.autograd.graph.increment_version(trained)
-            self._fresh = fresh
 
         return entry._replace(replay=replay)
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._dropout import dropout_factors
+from elmo_fast.ops._sampling import dropout_factors
 
 BLOCK = 32  # rows that share a generator on the CPU: few unused numbers if a process has fewer rows
 

@@ -126,9 +126,8 @@ class Step:
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = None
         if cuda_graph:
-            in_graph = lambda: self.update_in_graph  # noqa: E731
             outside = (self.update_outside,)
-            self.captured = CapturedStep(model, optimizer, self._launches, self._settings, in_graph, outside)
+            self.captured = CapturedStep(model, optimizer, self._launches, self._settings, outside)
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
         self._norm: float | Tensor = 0.0  # where the host updates

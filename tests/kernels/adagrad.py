@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 # 20 of the 37: more than one launch holds, large and small, and not a multiple of the slots.
 SHAPES = [(262, 16), (1024, 16, 7), (1024,), (4096, 2048), (4096,), (512, 2048), (512,)]
@@ -10,17 +10,16 @@ SHAPES += 3 * [(16384, 512), (16384, 512), (16384,), (512, 4096)] + [(1,)]
 VOCABULARY, TOKENS, SAMPLES = 793_471, 2560, 8192
 
 
-def dense(copy=None, clipped=True, shapes=SHAPES):
+def dense(clipped=True, shapes=SHAPES):
     def call():
         tensors = [[torch.empty(shape) for shape in shapes] for _ in range(3)]
-        copies = [] if copy is None else [torch.empty(shape, dtype=copy) for shape in shapes]
-        undispatched("adagrad_")(*tensors, copies, torch.empty(()), torch.empty(()) if clipped else None)
+        python_function_of("adagrad_")(*tensors, torch.empty(()), torch.empty(()) if clipped else None)
 
     return call
 
 
 def norm(shapes=SHAPES):
-    undispatched("square_norm")([torch.empty(shape) for shape in shapes])
+    python_function_of("square_norm")([torch.empty(shape) for shape in shapes])
 
 
 def rows(*width, index=torch.int32, clipped=True, n=2 * (TOKENS + SAMPLES)):
@@ -32,16 +31,14 @@ def rows(*width, index=torch.int32, clipped=True, n=2 * (TOKENS + SAMPLES)):
         )
         table, accumulator = torch.empty(VOCABULARY, *width), torch.empty(VOCABULARY, *width)
         scale = torch.empty(()) if clipped else None
-        undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, torch.empty(()), scale)
-        undispatched("merged_square_norm")(ids, positions, gradient, VOCABULARY)
+        python_function_of("adagrad_rows_")(table, accumulator, ids, positions, gradient, torch.empty(()), scale)
+        python_function_of("merged_square_norm")(ids, positions, gradient, VOCABULARY)
 
     return call
 
 
 def launches():
-    yield "no copy", dense()
-    yield "float16 copy", dense(torch.float16)
-    yield "bfloat16 copy", dense(torch.bfloat16)
+    yield "dense", dense()
     yield "no clip", dense(clipped=False)
     yield "norm", norm
     yield "D=512", rows(512)

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 WIDTHS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -15,9 +15,9 @@ def both_ways(rows, precision, save=True, counted=True, size=16):
     embedding = torch.empty(262, size)
     weights, biases = [torch.empty(n, size, k) for k, n in WIDTHS], [torch.empty(n) for _, n in WIDTHS]
     arguments = ids, embedding, weights, biases, count, False, precision
-    features, saved = undispatched("char_cnn")(*arguments, save)
+    features, saved = python_function_of("char_cnn")(*arguments, save)
     if save:
-        undispatched("char_cnn_backward")(features, features, saved, *arguments, True, True)
+        python_function_of("char_cnn_backward")(features, features, saved, *arguments, True, True)
 
 
 def launches():

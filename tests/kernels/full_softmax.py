@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 WIDTH, WORDS, CHUNK = 512, 793_471, 32 * 2**20
 SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float32")]
@@ -11,12 +11,12 @@ SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float
 def forward(count, precision, words=WORDS, width=WIDTH):
     targets, weight, bias = torch.empty(count, dtype=torch.int64), torch.empty(words, width), torch.empty(words)
     arguments = torch.empty(count, width), targets, weight, bias, precision, CHUNK
-    return *undispatched("full_softmax")(*arguments, precision != "float16"), *arguments
+    return *python_function_of("full_softmax")(*arguments, precision != "float16"), *arguments
 
 
 def both_passes(count, precision):
     """A tenth of the vocabulary: the chunks, and so the kernels, are those of the whole."""
-    undispatched("full_softmax_backward")(torch.empty(count), *forward(count, precision, WORDS // 10))
+    python_function_of("full_softmax_backward")(torch.empty(count), *forward(count, precision, WORDS // 10))
 
 
 def launches():

@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 WIDTH, WORDS, STEPS, LONGEST = 512, 793_471, 15_000_000, 30
 
@@ -13,10 +13,10 @@ def both_passes(count, precision, sparse=True, width=WIDTH, backward=True):
     first, nodes, targets = (torch.empty(n, dtype=torch.int64) for n in (WORDS + 1, STEPS, count))
     tree = first, nodes, torch.empty(STEPS, dtype=torch.uint8), LONGEST
     hidden = torch.empty(count, width)
-    _, saved = undispatched("hierarchical_softmax")(hidden, targets, weight, bias, *tree, precision, sparse, True)
+    _, saved = python_function_of("hierarchical_softmax")(hidden, targets, weight, bias, *tree, precision, sparse, True)
     if backward:
         arguments = saved, hidden, targets, weight, first, nodes, precision, sparse
-        undispatched("hierarchical_softmax_backward")(torch.empty(count), *arguments)
+        python_function_of("hierarchical_softmax_backward")(torch.empty(count), *arguments)
 
 
 def launches():

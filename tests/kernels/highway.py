@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 WIDTH, LAYERS, PROJECTION = 2048, 2, 512
 
@@ -14,15 +14,17 @@ def passes(rows, dtype, counted):
     biases = [torch.empty(2 * WIDTH) for _ in range(LAYERS)]
     projection, bias = torch.empty(PROJECTION, WIDTH, dtype=dtype), torch.empty(PROJECTION)
     precision = str(dtype).removeprefix("torch.")
-    y, saved = undispatched("highway")(x, weights, biases, projection, bias, count, precision, True)
-    undispatched("highway_backward")(torch.empty_like(y), saved, x, weights, projection, count, precision, True, True)
+    y, saved = python_function_of("highway")(x, weights, biases, projection, bias, count, precision, True)
+    python_function_of("highway_backward")(
+        torch.empty_like(y), saved, x, weights, projection, count, precision, True, True
+    )
 
 
 def encode(rows, dtype):
     """Inference, and without a projection."""
     x, weights = torch.empty(rows, WIDTH), [torch.empty(2 * WIDTH, WIDTH, dtype=dtype)]
     precision = str(dtype).removeprefix("torch.")
-    undispatched("highway")(x, weights, [torch.empty(2 * WIDTH)], None, None, None, precision, False)
+    python_function_of("highway")(x, weights, [torch.empty(2 * WIDTH)], None, None, None, precision, False)
 
 
 def launches():

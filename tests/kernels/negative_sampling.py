@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
 SIZES = [(2560, "bfloat16", False), (20480, "bfloat16", False), (2560, "float32", True)]
@@ -13,8 +13,10 @@ def both_passes(count, precision, noise=False, width=WIDTH):
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
     weight, law = torch.empty(WORDS, width), torch.empty(WORDS) if noise else None
     hidden, options = torch.empty(count, width), (law, 64.0, False, CHUNK, precision)
-    _, *saved = undispatched("negative_sampling")(hidden, targets, weight, torch.empty(WORDS), samples, *options, True)
-    return undispatched("negative_sampling_backward")(torch.empty(count), *saved, hidden, weight, *options)
+    _, *saved = python_function_of("negative_sampling")(
+        hidden, targets, weight, torch.empty(WORDS), samples, *options, True
+    )
+    return python_function_of("negative_sampling_backward")(torch.empty(count), *saved, hidden, weight, *options)
 
 
 def launches():

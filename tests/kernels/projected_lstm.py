@@ -5,7 +5,7 @@ from unittest import mock
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 from elmo_fast.ops.projected_lstm import forward_kernels
 
 SIZE, CELLS, TIME = 512, 4096, 2
@@ -22,11 +22,11 @@ def both_ways(batch, dtype, save=True, equal=False):
     lengths = None if equal else torch.empty(batch, dtype=torch.int64)
     state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
     options = [False, True], 3.0, 3.0, True, str(dtype).removeprefix("torch.")
-    results = undispatched("projected_lstm")(inputs, *weights, lengths, *state, [], *options, save)
+    results = python_function_of("projected_lstm")(inputs, *weights, lengths, *state, [], *options, save)
     if save:
         kinds = weights[0], weights[1], weights[3]
         arguments = inputs, *kinds, lengths, *state, [], *options, True, True, True
-        undispatched("projected_lstm_backward")(*results, *arguments)
+        python_function_of("projected_lstm_backward")(*results, *arguments)
 
 
 def fused(batch):

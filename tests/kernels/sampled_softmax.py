@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
 SIZES = [(2560, "bfloat16"), (20480, "bfloat16"), (2560, "float32")]
@@ -13,10 +13,10 @@ def both_passes(count, precision, correction="tensorflow", width=WIDTH):
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
     weight, tries = torch.empty(WORDS, width), torch.empty((), dtype=torch.int64)
     hidden, options = torch.empty(count, width), (False, CHUNK, precision)
-    results = undispatched("sampled_softmax")(
+    results = python_function_of("sampled_softmax")(
         hidden, targets, weight, torch.empty(WORDS), samples, tries, correction, None, *options, True
     )
-    return undispatched("sampled_softmax_backward")(torch.empty(count), *results, hidden, weight, *options)
+    return python_function_of("sampled_softmax_backward")(torch.empty(count), *results, hidden, weight, *options)
 
 
 def launches():

@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 SHAPE = (128, 20, 1024)
 
@@ -13,9 +13,9 @@ def passes(dtype, mixes, dropout, layer_norm, layers=3, shape=SHAPE, need_layers
     factors = torch.empty(mixes, layers)
     counted = torch.empty(shape[:-1], dtype=torch.bool) if layer_norm else None
     seed = torch.empty((), dtype=torch.int64) if dropout else None
-    y, saved = undispatched("scalar_mix")(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
+    y, saved = python_function_of("scalar_mix")(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
     arguments = torch.empty_like(y), saved, xs, factors, counted, seed, layer_norm, dropout
-    undispatched("scalar_mix_backward")(*arguments, need_layers, True)
+    python_function_of("scalar_mix_backward")(*arguments, need_layers, True)
 
 
 def launches():

@@ -4,14 +4,14 @@ import functools
 
 import torch
 
-from elmo_fast.ops._triton import undispatched
+from elmo_fast.ops._triton import python_function_of
 
 
 def there_and_back(rows, width=512):
     """Distinct words of a batch, their vectors gathered, and the gradient on its way back."""
-    _, inverse, _, *order = undispatched("padded_unique_rows")(torch.empty(rows, 50, dtype=torch.int64))
-    vectors = undispatched("gather_rows")(torch.empty(rows, width), inverse, *order, rows)
-    undispatched("gather_rows_backward")(vectors, inverse, *order, rows)
+    _, inverse, _, *order = python_function_of("padded_unique_rows")(torch.empty(rows, 50, dtype=torch.int64))
+    vectors = python_function_of("gather_rows")(torch.empty(rows, width), inverse, *order, rows)
+    python_function_of("gather_rows_backward")(vectors, inverse, *order, rows)
 
 
 def launches():

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import batch_to_ids
+from elmo_fast import batch_to_ids, ops
 from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, MOST_TOKENS, WINDOW, batches
 from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
-from elmo_fast.ops import _weights
 from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.support.tolerances import assert_no_worse
 
@@ -110,7 +109,7 @@ def test_dropped_copies_and_copied_models_capture_anew(files, seen):
     model, ids = bilm(files), ids_of(BATCHES[0])
     with torch.no_grad():
         counts = [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
-        _weights.refresh_weights()
+        ops.refresh_weights()
         counts += [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
     assert counts == [0, 1, 0, 1]
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

@@ -88,7 +88,7 @@ def test_refusals():
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [((2, 5, 7), "[B=2, T=5, I=8]"), ((20, 64), "[B, T, I]"), ((8,), "[B, T, I]"), ((1, 2, 3, 8), "[B, T, I]")],
+    [((2, 5, 7), "[B=2, T=5, I=8]"), ((20, 64), "[B, T, I=8]"), ((8,), "[B, T, I=8]"), ((1, 2, 3, 8), "[B, T, I=8]")],
 )
 def test_inputs_of_a_wrong_shape_are_reported_with_the_expected_shape(shape, expected):
     message = f"projected_lstm: inputs must have shape {expected}; got shape {shape}, float32, cpu"

@@ -320,28 +320,6 @@ def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
         assert torch.equal(char_cnn(c.ids[:rows], *c[1:], **options), everything[:rows])
 
 
-@pytest.mark.parametrize("backend", TRITON)
-def test_filters_are_packed_once(backend: str) -> None:
-    """Forward, backward and the next forward read one copy; a step of an optimizer writes it again, in its place."""
-    from elmo_fast.ops import _weights
-
-    _weights.refresh_weights()
-    c = case("mixed", 5, 9, 4, ((1, 3), (3, 5))).to(torch.float32)
-    gradients(c, backend=backend)
-    (entry,) = _weights._kept.values()
-    filters = entry.copies[1].clone()
-    gradients(c, backend=backend)
-    assert list(_weights._kept.values()) == [entry]
-    with torch.no_grad():
-        c.weights[0].neg_()
-    place = entry.copies[1].data_ptr()
-    gradients(c, backend=backend)
-    assert entry.copies[1].data_ptr() == place
-    assert not torch.equal(entry.copies[1], filters)
-    del c
-    assert not _weights._kept
-
-
 @pytest.mark.parametrize("backend", KERNELS)
 def test_int32_ids(backend: str) -> None:
     c = case("mixed", 12, 9, widths=FEW)

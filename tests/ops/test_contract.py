@@ -125,20 +125,6 @@ def test_gradients_are_those_of_finite_differences(name, backend):
     assert torch.autograd.gradcheck(lambda *leaves: tuple(call.run(*leaves, **how)), doubles, fast_mode=True)
 
 
-@pytest.mark.parametrize(("name", "backend", "precision"), at_each_precision("float32", "float16", only="triton"))
-def test_a_changed_tensor_is_seen(name, backend, precision):
-    """Cached copies are not those of other numbers: the bits of a call on new tensors."""
-    call, tensors, how = placed(name, backend, precision)
-    with torch.no_grad():
-        call.run(*tensors.values(), **how)
-        for tensor in tensors.values():
-            tensor.mul_(-1.5)
-        actual, expected = (
-            call.run(*each, **how) for each in (tensors.values(), [t.clone() for t in tensors.values()])
-        )
-        assert all(map(torch.equal, actual, expected))
-
-
 @pytest.mark.parametrize(("name", "backend"), pairs(only="triton"))
 def test_the_same_bits_again(name, backend):
     call, tensors, how = placed(name, backend, "float16")
@@ -267,8 +253,10 @@ def test_opcheck(name, backend):
             arguments,
         )
         # Dynamic shapes once for each op, as they take long. What highway saves of rows that do not count is never
-        # written, and so not compared.
-        few = name not in WHOLE or (backend == "triton" and name in ("highway counted", "scalar_mix dropout"))
+        # written, and so not compared; char_cnn's table of characters has a row of NaN.
+        few = name not in WHOLE or (
+            backend == "triton" and name in ("char_cnn counted", "highway counted", "scalar_mix dropout")
+        )
         some = {"test_utils": ("test_autograd_registration", "test_faketensor")} if few else {}
         torch.library.opcheck(op, copies, **some)
 

@@ -12,7 +12,7 @@ import elmo_fast.static.glove  # noqa: F401  (registers itself)
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.ops import _cpu_products, _dispatch, _native, _schemas, _triton
+from elmo_fast.ops import _dispatch, _native, _schemas, _triton
 from tests.support.backends import pretend_gpu
 
 FOLDER = pathlib.Path(ops.__file__).parent
@@ -32,7 +32,7 @@ def unwarned():
 
 def slower(monkeypatch, *precisions):
     """Pretend that these were measured to be slower than float32 on this CPU's instruction set."""
-    isa, sets = _native.C.isa(), _cpu_products.INSTRUCTION_SETS
+    isa, sets = _native.C.isa(), _native.INSTRUCTION_SETS
     monkeypatch.setitem(sets, isa, sets[isa]._replace(slower=precisions))
 
 

@@ -14,7 +14,7 @@ import torch
 
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import _native, rounded
-from elmo_fast.ops._cpu_products import products_on_cpu
+from elmo_fast.ops._native import products_on_cpu
 from tests.support.tolerances import assert_no_worse
 from tools import try_wheel
 

@@ -169,7 +169,7 @@ def test_no_path_leaves_the_tree(backend, targets, begin, node, damaged):
         hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
         broken = HuffmanTree(first, nodes, codes, longest)
         actual = (hidden, torch.tensor(targets), table, edge[10:19])
-        run = _dispatch.kernel("hierarchical_softmax", backend)
+        run = _dispatch.registered_op("hierarchical_softmax", backend)
         losses = run(*actual, *broken, "float32", True, True)[0]
         sound = [is_sound(t, broken) for t in targets]
         assert losses.isfinite().tolist() == sound
@@ -194,7 +194,7 @@ def test_a_slope_of_zero_reads_no_node_and_gives_zero(backend):
     """Steps past a path stay 0 even if the gradient and hidden states are infinite."""
     with torch.device(device_of(backend)):
         operands, ids, weight = torch.tensor([[math.inf, 1.0]]), torch.tensor([0, 2**40]), torch.ones(1, 2)
-        backward = _triton.undispatched("hierarchical_softmax_backward")
+        backward = _triton.python_function_of("hierarchical_softmax_backward")
         saved, unread = [torch.tensor([[0.5, 0.0]]), operands, ids], torch.empty(0)
         arguments = saved, unread, unread, weight, unread, unread, "float32", True
         d_hidden, _, *rows = backward(torch.tensor([math.inf]), *arguments)

@@ -224,15 +224,3 @@ def test_a_row_is_the_same_in_any_batch(precision: str) -> None:
     for rows in (1, 2, 7, 63, 64, 130, 513):
         assert torch.equal(highway(c.x[:rows], *c[1:], precision=precision, backend="native"), everything[:rows])
     assert torch.equal(highway(c.x[5:90], *c[1:], precision=precision, backend="native"), everything[5:90])
-
-
-@triton
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_row_does_not_depend_on_what_others_hold(precision: str, backend: str) -> None:
-    """Nor does its gradient."""
-    needs("highway", backend, precision)
-    c = case(150, 70).to(torch.float32)
-    other = c._replace(x=torch.cat([c.x.detach()[:90], 3 * torch.randn(60, 70)]).requires_grad_())
-    (y, grads), (y_other, grads_other) = (gradients(each, precision=precision, backend=backend) for each in (c, other))
-    assert torch.equal(y[:90], y_other[:90])
-    assert torch.equal(grads[0][:90], grads_other[0][:90])

@@ -121,7 +121,7 @@ def test_gradients_of_offsets_over_many_rows_are_sums_of_sums(chunk_bytes):
 @settings(max_examples=12, deadline=None)
 @given(targets=SOME_IDS, samples=SOME_IDS, noise=st.booleans())
 def test_no_word_leaves_the_table(backend, targets, samples, noise):
-    run = _dispatch.kernel("negative_sampling", backend)
+    run = _dispatch.registered_op("negative_sampling", backend)
 
     def call(*arguments):
         law = arguments[3] if noise else None

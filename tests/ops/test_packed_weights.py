@@ -4,6 +4,7 @@ The weights have more numbers than the sample, and an edit of one number spares 
 """
 
 import copy
+import functools
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,28 +17,29 @@ from torch import nn
 from elmo_fast import ops
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.ops import LSTMWeights, PackedWeights, _native
+from tests.support.backends import backends, needs
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason="packs in C++")
 PLACE = 1234  # of one edit; the sample of [80, 64] is at i * 5119 // 255
 SHAPE = (80, 64)
 X = torch.linspace(-1, 1, 5 * SHAPE[1]).view(5, -1)
+LETTERS = torch.linspace(-1, 1, 320).view(20, 16)
+OFFSETS = torch.zeros(64), torch.linspace(-1, 1, 128), torch.zeros(160), torch.ones(160)
 
 
 def of_highway(weights, precision, **packed):
     layer, projection = weights
-    return ops.highway(X, [layer], [torch.linspace(-1, 1, 128)], projection, None, precision=precision, **packed)
+    return ops.highway(X, [layer], [OFFSETS[1]], projection, None, precision=precision, **packed)
 
 
 def of_char_cnn(weights, precision, **packed):
     ids = torch.arange(54).view(6, 9) % 20
-    return ops.char_cnn(
-        ids, torch.linspace(-1, 1, 320).view(20, 16), weights, [torch.zeros(64)], precision=precision, **packed
-    )
+    return ops.char_cnn(ids, LETTERS, weights, [OFFSETS[0]], precision=precision, **packed)
 
 
 def of_projected_lstm(weights, precision, **packed):
     ih, hh, hr = weights
-    both = [LSTMWeights(ih, hh, bias, hr) for bias in (torch.zeros(160), torch.ones(160))]
+    both = [LSTMWeights(ih, hh, bias, hr) for bias in OFFSETS[2:]]
     x = X[:, :24].expand(3, 5, 24)
     return ops.projected_lstm([x, x], both, precision=precision, **packed)[0]
 
@@ -48,17 +50,19 @@ OPS = {
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("backend", backends("highway"))
 @pytest.mark.parametrize("op", OPS)
-def test_an_op_gives_the_bits_that_it_gives_without_copies(op, precision):
-    """Each weight of each op is packed once, and again when one number of it was changed in place."""
-    packed = PackedWeights()
-    weights = [frozen(shape) for shape in OPS[op]]
+def test_an_op_gives_the_bits_that_it_gives_without_copies(op, backend, precision):
+    """Each weight of each op is copied once, and again when one number of it was changed in place."""
+    needs("highway", backend, precision)
+    op, packed = functools.partial(op, backend=backend), PackedWeights()
+    weights = [frozen(shape) for shape in OPS[op.func]]
     before = op(weights, precision)
     assert torch.equal(op(weights, precision, packed=packed), before)
     for weight in weights:
-        kept = packed._copies
+        (kept,) = packed._copies.values()
         assert torch.equal(op(weights, precision, packed=packed), op(weights, precision))
-        assert packed._copies is kept
+        assert next(iter(packed._copies.values())) is kept
         one(weight)
         assert torch.equal(op(weights, precision, packed=packed), op(weights, precision))
     assert not torch.equal(op(weights, precision), before)
@@ -214,9 +218,9 @@ def test_a_change_shows(make, change):
     """Bit-equal to a call without copies, which differs from the one before."""
     weight, packed = make(), PackedWeights()
     weight.run = run = lambda: project(weight, packed)
-    before, kept = run(), packed._copies
+    before, kept = run(), packed._copies.get("float32")
     run()
-    assert packed._copies is kept
+    assert packed._copies.get("float32") is kept
     change(weight)
     assert torch.equal(run(), project(weight))
     assert not torch.equal(project(weight), before)
@@ -246,7 +250,7 @@ def test_another_parameter_is_never_taken_for_the_first():
 def test_training_packs_for_itself():
     weight, packed = trained(), PackedWeights()
     ops.highway(X, [], [], weight, None, packed=packed).sum().backward()
-    assert packed._copies is None
+    assert not packed._copies
 
 
 def test_a_weight_that_is_not_contiguous_is_packed_at_each_call():
@@ -254,7 +258,7 @@ def test_a_weight_that_is_not_contiguous_is_packed_at_each_call():
     packed = PackedWeights()
     for weight in (torch.randn(1, 64).expand(*SHAPE), torch.randn(80, 128)[:, :64], torch.randn(64, 80).t()):
         assert torch.equal(project(weight, packed), project(weight))
-        assert packed._copies is None
+        assert not packed._copies
 
 
 class Doubled(nn.Module):
@@ -267,11 +271,11 @@ def test_a_module_that_is_copied_pickled_transformed_or_parametrized():
     x = X[:, :24].expand(3, 5, 24)
     lstm = ProjectedLSTM(24, 32, 40).requires_grad_(False)
     expected, _ = lstm(x)
-    assert lstm._packed._copies is not None
+    assert lstm._packed._copies
     pickled = pickle.dumps(lstm)
     assert len(pickled) < 1.2 * sum(weight.nbytes for weight in lstm.parameters())
     for other in (copy.deepcopy(lstm), pickle.loads(pickled)):
-        assert other._packed._copies is None
+        assert not other._packed._copies
         assert torch.equal(other(x)[0], expected)
     state = {name: weight + 1e-3 for name, weight in lstm.state_dict().items()}
     different, _ = torch.func.functional_call(lstm, state, (x,))

@@ -1,17 +1,13 @@
 """projected_lstm's Triton kernels: what only they could get wrong; their numbers are tested with all the others'."""
 
-import functools
-import gc
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _dispatch, _triton, _weights, projected_lstm
+from elmo_fast.ops import LSTMWeights, _dispatch, _triton, projected_lstm
 from tests.ops.lstm_cases import cast, check, leaves, make
-from tests.support.tolerances import assert_no_worse
 
 TRITON = ["triton"]
 if _triton.WHY_NOT is None:
@@ -25,7 +21,7 @@ pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.
 def test_triton_never_leaves_its_memory(backend, lengths):
     """Lengths that no check looks at on a GPU: whatever they are, they count as the nearest of 0..T."""
     x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
-    run, lengths = _dispatch.kernel("projected_lstm", "triton"), torch.tensor(lengths)
+    run, lengths = _dispatch.registered_op("projected_lstm", "triton"), torch.tensor(lengths)
     parts = [list(each) for each in zip(*weights, strict=True)]
     options = *state, [], [False, True], 3.0, 3.0, True, "float32", False
     *wild, _ = run(x, *parts, lengths, *options)
@@ -67,44 +63,6 @@ def test_triton_leaves_what_it_saved(backend):
 
 
 @pytest.mark.parametrize("backend", TRITON)
-def test_triton_keeps_nan_and_packs_once(backend):
-    """A NaN comes out as NaN, not as a clip's bound; weights are converted once."""
-
-    def kept_bytes():
-        return sum(copy.nbytes for entry in _weights._kept.values() for copy in entry.copies)
-
-    x, weights, _, state = make(2, 3, 12, 12, 32)
-    x[0][1, 0, 0] = float("nan")
-    out, _ = projected_lstm(x, weights, None, state, backend=backend, precision="float16")
-    assert out[0, 1].isnan().all()
-    assert not out[0, 0].isnan().any()
-    _weights.refresh_weights()
-    x = [torch.randn(2, 3, 12) for _ in range(2)]
-    run = functools.partial(projected_lstm, x, weights, None, state, precision="float16")
-    first = run(backend=backend)[0]
-    kept = kept_bytes()
-    assert kept == sum(p.numel() * (4 if p.dim() == 1 else 2) for w in weights for p in w)
-    assert torch.equal(run(backend=backend)[0], first)
-    assert kept_bytes() == kept
-    del weights, run
-    gc.collect()
-    assert kept_bytes() == 0
-
-
-@pytest.mark.parametrize("backend", TRITON)
-def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
-    x, weights, _, _ = make(2, 2, 6, 6, 9, state=False)
-    with torch.inference_mode():
-        projected_lstm(x, weights, backend=backend, precision="float16")
-    with torch.no_grad():
-        weights[0].weight_hh.mul_(2)
-        actual, expected = (
-            projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference")
-        )
-    assert_no_worse("outputs", actual, expected, expected.double(), "float16")
-
-
-@pytest.mark.parametrize("backend", TRITON)
 def test_triton_inputs_half_is_stored_in_16_bits(backend, monkeypatch):
     """Several ragged tiles; what float16 cannot hold is its largest number, NaN stays."""
     kind = torch.float16 if _triton.INTERPRETED else torch.bfloat16
@@ -140,7 +98,7 @@ def test_triton_refuses_a_step_whose_offsets_would_not_fit():
     x, w = torch.empty(2**27, 1, 1, device="meta"), torch.empty(16, 1, device="meta")
     weights = LSTMWeights(w, torch.empty(16, 4, device="meta"), w[:, 0])
     with pytest.raises(ElmoFastError, match=r"B=134217728 rows and H=4 cells is too large; use B <= 262140"):
-        _triton.undispatched("projected_lstm")(
+        _triton.python_function_of("projected_lstm")(
             [x], *([w] for w in weights[:3]), [], None, None, None, [], [False], 3.0, 3.0, False, "float32", False
         )
 

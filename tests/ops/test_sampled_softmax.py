@@ -191,7 +191,7 @@ def test_logits_stay_within_the_bound(precision):
 @settings(max_examples=30, deadline=None)
 @given(targets=SOME_IDS, samples=SOME_IDS, tries=IDS)
 def test_no_word_leaves_the_table(backend, targets, samples, tries):
-    run = _dispatch.kernel("sampled_softmax", backend)
+    run = _dispatch.registered_op("sampled_softmax", backend)
 
     def call(*arguments):
         number = torch.tensor(min(max(1, abs(tries)), 2**62))
@@ -246,7 +246,7 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
         ids = [torch.empty(n, dtype=torch.int64) for n in ((count,), (size,), ())]
         with recording(), _Peak() as actual:
             hidden, weight, _ = of
-            forward, backward = (_triton.undispatched(f"sampled_softmax{part}") for part in ("", "_backward"))
+            forward, backward = (_triton.python_function_of(f"sampled_softmax{part}") for part in ("", "_backward"))
             options = "tensorflow", None, False, 32 * 2**20, "bfloat16"
             results = forward(hidden, ids[0], *of[1:], *ids[1:], *options, True)
             backward(torch.empty(count), *results, hidden, weight, *options[2:])
@@ -256,7 +256,7 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
 @alone
 def test_a_chunk_is_whole_tiles_within_the_bound(backend):
     """All chunks of like size; at least one tile, at most what fits."""
-    from elmo_fast.ops._vocabulary_loss_kernels import chunk_length
+    from elmo_fast.ops.vocabulary_losses.kernels import chunk_length
 
     for rows, room, length in ((2560, 2048, 1280), (2561, 2048, 1408), (20480, 2048, 2048), (100, 0, 128)):
         assert chunk_length(rows, room, 128) == length
@@ -270,7 +270,7 @@ def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
     """A transposed table of 2^30 words. No row is inside, so that nothing is read and addresses are computed alone."""
     from triton.runtime import interpreter
 
-    from elmo_fast.ops._vocabulary_loss_kernels import (
+    from elmo_fast.ops.vocabulary_losses.kernels import (
         vocabulary_loss_backward_targets_kernel,
         vocabulary_loss_forward_gather_kernel,
     )

@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops import _graphs, _weights
+from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.captured_step import CapturedStep
 from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs
 from tests.pretrain.sides import Side, check_equal
@@ -270,57 +270,44 @@ def pool_is_locked():
 
 
 class OneWeight(torch.nn.Module):
-    """A model whose step reads a rounded copy of its weight.
+    """A model whose step, or the host between its two pieces, updates its weight."""
 
-    update: "writes" the copy too, "leaves" it to the next step, or is the "host's", between two pieces.
-    """
-
-    def __init__(self, update):
+    def __init__(self, by_host=False):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0], device=DEVICE))
-        self.optimizer, self.update = torch.optim.SGD([self.weight], 0.25), update
+        self.optimizer, self.by_host = torch.optim.SGD([self.weight], 0.25), by_host
         self.locked = []
 
     @torch.no_grad()
     def launches(self, factor, state):
-        copy = _weights.rounded_copy(self.weight, torch.float16)
-        entries = _weights.fresh_roundings([self.weight])
-        gradient = copy.float() * factor.sum()
-        numbers, h, c = copy.float().sum()[None], state[0] + 1, factor[:1].float()
-        if self.update == "host's":
+        gradient = self.weight * factor.sum()
+        numbers, h, c = self.weight.sum()[None], state[0] + 1, factor[:1].float()
+        if self.by_host:
             yield lambda: self.step(gradient)
             return numbers + 0, h, c
         self.weight -= 0.25 * gradient
-        if self.update == "writes":
-            self.write_copies(entries)
         return numbers, h, c
-
-    def write_copies(self, entries):
-        """An update like AdaGrad's kernel's."""
-        for copy in _weights.roundings_of(entries).values():
-            copy.copy_(self.weight)
-        _weights.mark_rounded(entries)
 
     @torch.no_grad()
     def step(self, gradient):
         with ThreadPoolExecutor(1) as other:  # the gradient is in the memory of all graphs
             self.locked.append(other.submit(pool_is_locked).result())
-        entries = _weights.fresh_roundings([self.weight])
         self.weight -= 0.25 * gradient
-        self.write_copies(entries)
 
 
-def launched_and_captured(update, steps, around):
-    """What steps of OneWeight leave, launched and captured; around: called with model and number before each step.
-
-    Returns (launched, captured) and the captured side's model.
-    """
-    sides = [], []
+@needs_graphs
+@pytest.mark.parametrize("when", [None, *range(5)])
+@pytest.mark.parametrize("by_host", [False, True])
+def test_a_step_reads_the_weights_of_now(seen, by_host, when):
+    """Changed by nothing but steps, or after one that was eager, captured or replayed."""
+    sides, pieces = ([], []), 1 + by_host
     for captures in (False, True):
-        model, state = OneWeight(update), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
-        captured = CapturedStep(model, model.optimizer, model.launches, writes_copies=lambda: update == "writes")
-        for number in range(steps):
-            around(model, number)
+        model, state = OneWeight(by_host), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
+        captured = CapturedStep(model, model.optimizer, model.launches)
+        for number in range(6):
+            if number == when:
+                with torch.no_grad():
+                    model.weight.copy_(torch.tensor([9.0, 8.0, 7.0]))
             factor = torch.full((1,), number)
             if captures:
                 numbers, *state = captured.run(factor, tuple(state), DEVICE)
@@ -328,67 +315,16 @@ def launched_and_captured(update, steps, around):
                 numbers, *state = _graphs.run_pieces(model.launches, factor.to(DEVICE), state)
             left = numbers, model.weight.detach(), *state
             sides[captures].append([each.clone() for each in left])
-    return sides, model
-
-
-updates = pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
-
-
-@needs_graphs
-@updates
-def test_gradients_of_a_graph_are_those_of_the_weights_now(seen, update):
-    """Whoever updates, whether with a weight's rounded copy or without, and whoever made a copy before the capture."""
-
-    def evaluated(model, number):
-        if number == 1:
-            _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
-
-    (launched, captured), model = launched_and_captured(update, 5, evaluated)
-    pieces = 2 if update == "host's" else 1
-    assert (len(seen.begun), seen.replays) == (pieces, 4 * pieces)
-    assert update != "host's" or model.locked == [True] * 5
-    torch.testing.assert_close(captured, launched, rtol=0, atol=0)
-
-
-@needs_graphs
-@updates
-@pytest.mark.parametrize("when", range(5))
-def test_a_step_after_a_change_reads_copies_of_the_new_weights(seen, update, when):
-    """The step before was eager, captured or replayed."""
-
-    def changed(model, number):
-        if number == when:
-            with torch.no_grad():
-                model.weight.copy_(torch.tensor([9.0, 8.0, 7.0]))
-
-    (launched, captured), _ = launched_and_captured(update, 6, changed)
-    torch.testing.assert_close(captured, launched, rtol=0, atol=0)
-
-
-@needs_graphs
-def test_of_two_copies_of_a_weight_a_graph_reads_the_one_that_is_written(seen):
-    """A step of another shape may write another one than the graph reads: then the graph is captured again."""
-    model, state, found = OneWeight("writes"), [torch.zeros(1, device=DEVICE)] * 2, []
-    _weights.rounded_copy(model.weight, torch.bfloat16)
-    with torch.no_grad():
-        model.weight.mul_(1.5)
-    truth = model.weight.detach().clone()
-    captured = CapturedStep(model, model.optimizer, model.launches)
-    for shape in (1, 1, 1, 0, 2, 1, 1):
-        if not shape:
-            _weights.rounded_copy(model.weight, torch.bfloat16)
-            continue
-        expected = truth.half().float().sum()
-        truth -= 0.25 * truth.half().float() * 0.5 * shape
-        numbers, *state = captured.run(torch.full((shape,), 0.5), tuple(state), DEVICE)
-        found.append((numbers[0].item(), expected.item()))
-    assert [actual for actual, _ in found] == [expected for _, expected in found]
+    torch.testing.assert_close(sides[1], sides[0], rtol=0, atol=0)
+    if when is None:
+        assert (len(seen.begun), seen.replays) == (pieces, 5 * pieces)
+    assert model.locked == [True] * 6 * by_host
 
 
 @needs_graphs
 def test_a_steps_state_goes_from_graph_to_graph_and_back_to_the_caller(seen):
     """A graph goes on from the state that it left, from a caller's own, and from one of another shape."""
-    model = OneWeight("leaves")
+    model = OneWeight()
     model.launches = lambda factor, state: (factor + 0, state[0] + factor, state[1] + 2 * factor)
     captured = CapturedStep(model, model.optimizer, model.launches)
     one, state, found = torch.ones(1), [torch.zeros(2, device=DEVICE)] * 2, []

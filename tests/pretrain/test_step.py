@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.corpus import encode
-from elmo_fast.ops import _dropout, _triton, log_uniform_sample
+from elmo_fast.ops import _sampling, _triton, log_uniform_sample
 from elmo_fast.pretrain import dropout
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.dropout import BLOCK, RowDropout
@@ -201,7 +201,7 @@ L, T, D = 2, 3, 4
 def factors(request, monkeypatch):
     """Return the factors of each element, [L + 1, 2, rows, T, D], sampled as on a CPU and as on a GPU."""
     monkeypatch.setattr(dropout, "samples_by_generator", lambda device: request.param != "by Philox")
-    monkeypatch.setattr(_dropout, "has_kernel", lambda device: False)  # slow to interpret, and the same numbers
+    monkeypatch.setattr(_sampling, "has_kernel", lambda device: False)  # slow to interpret, and the same numbers
 
     def sample(first_row, rows, *, probability=0.3, seed=5, step=7):
         offset = torch.tensor([2 * step])
@@ -247,8 +247,8 @@ def test_dropout_in_triton_is_that_of_the_formula():
     for shape in ((2, 3, 10), (6, 2, 1500), (1, 1, 1)):
         for p, seed, offset, first in ((0.1, 1, 5, 0), (0.5, 2**40 + 3, 2**33 + 1, 70), (1 - 1e-10, 0, 0, 2)):
             rest = seed, torch.tensor([offset]), first, shape
-            expected = _dropout.plain_factors(min(round(p * 2**32), 2**32 - 1), 1 / (1 - p), *rest)
-            assert torch.equal(_dropout.dropout_factors(p, *rest), expected)
+            expected = _sampling.plain_factors(min(round(p * 2**32), 2**32 - 1), 1 / (1 - p), *rest)
+            assert torch.equal(_sampling.dropout_factors(p, *rest), expected)
 
 
 def test_the_chance_is_that_of_every_row_and_step():

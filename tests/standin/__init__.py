@@ -4,6 +4,7 @@ docs/gpu.md says what they prove. This file compiles them, and gives them to tor
 imported.
 """
 
+import functools
 import hashlib
 import importlib.abc
 import importlib.metadata
@@ -63,6 +64,22 @@ PLAIN = {
     "gather_rows": _gather_rows,
     "gather_rows_backward": _gather_rows_backward,
 }
+# Module -> (C++'s layouts, its weights) from what its own `pack` takes.
+PACKED = {
+    "char_cnn.kernels": lambda embedding, weights: {"filters": weights},
+    "highway.kernels": lambda weights, projection: {"highway": weights, "plain": projection},
+    "projected_lstm.forward_kernels": lambda ih, hh, hr: {"gates": [*ih, *hh], "plain": hr},
+}
+
+
+def _pack_for_native(layouts, module):
+    def pack(*weights_and_precision):
+        from elmo_fast.ops import _packed
+
+        *weights, precision = weights_and_precision
+        return _packed.pack(precision, **layouts(*weights))
+
+    module.pack = pack
 
 
 def library():
@@ -110,8 +127,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         }
         if native:
             changes["elmo_fast.ops._triton"] = _leave_to_native
+            changes |= {f"elmo_fast.ops.{op}": functools.partial(_pack_for_native, make) for op, make in PACKED.items()}
             # torch's operations are as exact as dropout's kernel.
-            changes["elmo_fast.ops._dropout"] = lambda module: setattr(module, "has_kernel", lambda device: False)
+            changes["elmo_fast.ops._sampling"] = lambda module: setattr(module, "has_kernel", lambda device: False)
         return _Changed.spec(name, path, changes[name]) if name in changes else None
 
 

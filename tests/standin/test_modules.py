@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast import Elmo, ElmoEmbedder, ops
 from tests.support.weights import make_weights
 
 if not torch.cuda.is_available():
@@ -37,6 +37,81 @@ def check(elmo, reference, device="cuda"):
     """Check that batches of one shape in turn, with graphs from the second on, get the vectors of the reference."""
     for text in TEXTS * 3:
         torch.testing.assert_close(vectors(elmo, text, device), vectors(reference, text, "cpu"), rtol=2e-5, atol=2e-5)
+
+
+def test_graphs_replay_each_batch_of_a_shape(model):
+    check(elmo_of(model, cuda_graphs=True), elmo_of(model, "cpu"))
+
+
+def halved(elmo):
+    with torch.no_grad():
+        for parameter in elmo.parameters():
+            parameter.mul_(0.5)
+
+
+def halved_by_a_fused_optimizer(elmo):
+    """torch does not count its writes."""
+    optimizer = torch.optim.SGD(elmo.parameters(), 0.5, fused=True)
+    for parameter in elmo.parameters():
+        parameter.grad = parameter.detach().clone()
+    optimizer.step()
+
+
+def halved_in_other_memory(elmo):
+    for parameter in elmo.parameters():
+        parameter.data = parameter.data * 0.5
+
+
+def halved_past_the_counter(elmo):
+    """As FSDP does, whose memory is larger; or by hand."""
+    for parameter in elmo.parameters():
+        parameter.data.mul_(0.5)
+    ops.refresh_weights()
+
+
+@pytest.mark.parametrize(
+    "change", [halved, halved_by_a_fused_optimizer, halved_in_other_memory, halved_past_the_counter]
+)
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_weights_that_change_are_seen(model, cuda_graphs, change):
+    """By the copies that ops read, and by graphs."""
+    elmo, reference = elmo_of(model, cuda_graphs=cuda_graphs), elmo_of(model, "cpu")
+    check(elmo, reference)
+    for each in (elmo, reference):
+        change(each)
+    check(elmo, reference)
+
+
+def test_a_weight_in_a_larger_memory_is_copied_at_every_call(model):
+    elmo, reference = elmo_of(model), elmo_of(model, "cpu")
+    weight = elmo.get_parameter("_elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.weight")
+    memory = torch.cat([weight.data, weight.data])
+    weight.data = memory[: len(weight)]
+    for _ in range(2):
+        check(elmo, reference)
+        memory.mul_(0.5)
+        with torch.no_grad():
+            reference.get_parameter("_elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.weight").mul_(0.5)
+
+
+def test_copies_are_made_once_and_written_where_they_are(model):
+    """A graph of a stream, or of another precision, goes on reading them; another stream waits for them."""
+    elmo, ids = elmo_of(model), None
+    ids = elmo.batch_to_ids(TEXTS[0]).cuda()
+    lstm = elmo._elmo_lstm._elmo_lstm.forward_layer_0
+
+    def copies():
+        with torch.no_grad():
+            elmo(ids)
+        return lstm._packed._copies[lstm.precision]
+
+    first = copies()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert copies() is first
+    places = [each.data_ptr() for each in first.tensors]
+    halved(elmo)
+    assert [each.data_ptr() for each in copies().tensors] == places
+    assert copies() is not first
 
 
 def test_a_model_moves_between_devices(model):

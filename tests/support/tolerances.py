@@ -1,11 +1,11 @@
-"""Assertions by the one table of tolerances, elmo_fast/ops/_tolerances.py. A kernel passes when its error against
+"""Assertions by the one table of tolerances, elmo_fast/ops/cases.py. A kernel passes when its error against
 float64 is no worse than plain torch's at the same precision (times `RATIO`) plus a small term; `assert_close` is for
 what two sides know to full precision."""
 
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._tolerances import RATIO, SMALL, why_worse
+from elmo_fast.ops.cases import RATIO, SMALL, why_worse
 
 __all__ = ["RATIO", "SMALL", "assert_close", "assert_no_worse"]
 

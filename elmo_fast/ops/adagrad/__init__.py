@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _weights
-from elmo_fast.ops._autograd import describe
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
-from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._autograd import register_op
+from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, described
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 from elmo_fast.ops.adagrad import reference
 
@@ -32,8 +31,7 @@ def adagrad_(
         w -= learning_rate · g / √a            (no ε: a starts above zero)
 
     A scale that is not a finite number (`clip_scale` of such a norm) leaves everything unchanged, whatever the
-    gradients hold. On a GPU nothing waits for the device, and a cached rounded copy of a parameter is written
-    in the same pass.
+    gradients hold. On a GPU nothing waits for the device.
 
     Args:
         parameters: w, any shapes, one floating dtype and device; contiguous for "triton"
@@ -57,8 +55,7 @@ def adagrad_(
         )
     if not parameters:
         return
-    check_floating(op, "parameters", parameters[0])
-    check_same(op, "parameters, accumulators and gradients", [*parameters, *accumulators, *gradients])
+    check_same(op, "parameters, accumulators and gradients", [*parameters, *accumulators, *gradients], floating=True)
     for name, tensors in (("accumulators", accumulators), ("gradients", gradients)):
         for weight, tensor in zip(parameters, tensors, strict=True):
             if tensor.shape != weight.shape:
@@ -72,20 +69,10 @@ def adagrad_(
         update = _fused_on_cpu if backend == "native" else reference.adagrad_
         checked(op, update)(parameters, accumulators, gradients, learning_rate, scale)
         return
-    # Rounded copies that are up to date change with their parameters.
-    written = [] if torch.compiler.is_compiling() else _weights.fresh_roundings(parameters)
-    copies = _weights.roundings_of(written)
-    groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
-    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+    for weight, accumulator in zip(parameters, accumulators, strict=True):
         _check_contiguous(op, parameters=weight, accumulators=accumulator)
-        copy = copies.get(id(weight))
-        key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
-        groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
-    launch, rate = kernel(op, backend), _rate(backend, learning_rate, parameters[0])
-    for group in groups.values():
-        weights, sums, slopes, *rounded = (list(column) for column in zip(*group, strict=True))
-        launch(weights, sums, slopes, rounded[0] if rounded else [], rate, scale)
-    _weights.mark_rounded(written)
+    rate = _rate(backend, learning_rate, parameters[0])
+    registered_op(op, backend)(list(parameters), list(accumulators), list(gradients), rate, scale)
 
 
 _CACHED = 1 << 17  # numbers
@@ -108,14 +95,14 @@ def _fused_on_cpu(
         if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
             reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
             continue
-        # Scaled numbers stay in the cache.
-        parts = (each.view(-1).split(_CACHED) for each in (weight, accumulator, gradient.contiguous()))
-        for part, sums, slope in zip(*parts, strict=True):
+        parts, sums_of_parts = weight.view(-1).split(_CACHED), accumulator.view(-1).split(_CACHED)
+        slopes = gradient.contiguous().view(-1).split(_CACHED)
+        for part, sums, slope in zip(parts, sums_of_parts, slopes, strict=True):  # scaled numbers stay in the cache
             torch._fused_adagrad_(
                 [part], [slope if scale is None else slope * scale], [sums], first_step,
                 lr=rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
             )  # fmt: skip
-        torch.autograd.graph.increment_version([t for t in (weight, accumulator) if not t.is_inference()])
+    torch.autograd.graph.increment_version([t for t in (*parameters, *accumulators) if not t.is_inference()])
 
 
 @torch.no_grad()
@@ -174,7 +161,7 @@ def adagrad_rows_(
         sorted_ids: Sequence[Tensor | None] = (ids, None)
     else:
         sorted_ids = order or row_order(ids, table.shape[0])
-    kernel(op, backend)(table, accumulator, *sorted_ids, rows, _rate(backend, learning_rate, table), scale)
+    registered_op(op, backend)(table, accumulator, *sorted_ids, rows, _rate(backend, learning_rate, table), scale)
 
 
 @torch.no_grad()
@@ -192,10 +179,9 @@ def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
     """
     if not tensors:
         raise ElmoFastError("square_norm: tensors must hold at least one tensor; got none")
-    check_floating("square_norm", "tensors", tensors[0])
-    check_same("square_norm", "tensors", tensors)
+    check_same("square_norm", "tensors", tensors, floating=True)
     backend = select("adagrad", backend, tensors[0].device, tensors[0].dtype)
-    return (kernel("square_norm", backend) if backend == "triton" else reference.square_norm)(list(tensors))
+    return (registered_op("square_norm", backend) if backend == "triton" else reference.square_norm)(list(tensors))
 
 
 @torch.no_grad()
@@ -224,7 +210,7 @@ def merged_square_norm(
     order = order or row_order(ids, num_words)
     if backend == "reference":
         return reference.merged_square_norm(order, rows, num_words)
-    return kernel("merged_square_norm", backend)(*order, rows, num_words)
+    return registered_op("merged_square_norm", backend)(*order, rows, num_words)
 
 
 def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
@@ -245,7 +231,7 @@ def _check_number(op: str, name: str, number: Tensor | float | None, like: Tenso
 
 
 def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
-    check_floating(op, "rows", rows)
+    check_same(op, "rows", [rows], floating=True)
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     check_shapes(op, ("ids", ids, "n"))
     if tuple(rows.shape) != (expected := (len(ids), *width)):
@@ -290,8 +276,8 @@ def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
 
 
 # On a CPU, torch has kernels as good: C++ has the rows of tables alone.
-describe("adagrad_", lambda a: None)
-describe("adagrad_rows_", lambda a: None)
-describe("square_norm", lambda a: a.tensors[0].new_empty(()))
-describe("merged_square_norm", lambda a: a.rows.new_empty(()))
+register_op("adagrad_", lambda a: None)
+register_op("adagrad_rows_", lambda a: None)
+register_op("square_norm", lambda a: a.tensors[0].new_empty(()))
+register_op("merged_square_norm", lambda a: a.rows.new_empty(()))
 register("adagrad", "native", "triton", kernels="elmo_fast.ops.adagrad.kernels")

@@ -1,8 +1,8 @@
 """AdaGrad in Triton: many tensors in few launches, rows merged by a sort, the clip read from the device, fixed order.
 
 Memory bounds all kernels. A dense update moves 20 bytes per element (weight and accumulator read and written, gradient
-read) and 2 more if a 16-bit copy is cached; a norm reads 4. A row update moves 16 bytes per element of a distinct row
-and 4 per element of an input row. There is little arithmetic, so roots and quotients are the correctly rounded ones.
+read); a norm reads 4. A row update moves 16 bytes per element of a distinct row and 4 per element of an input row.
+There is little arithmetic, so roots and quotients are the correctly rounded ones.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, explained, implement, launch
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 
 # Tensors per launch. An ELMo has 37 dense ones, more than half of them cheaper than a launch; a table of
 # their addresses on the device would take any number, but would have to be copied there for every new gradient.
 SLOTS = 8
-# Elements per program: 4 per thread in an update, 16 bytes of each of three tensors in flight, and the same layout for
-# a 16-bit copy, so that nothing passes through shared memory; 32 per thread in a norm, which leaves 11 thousand partial
-# sums of the 94 million elements for the one program that adds them.
+# Elements per program: 4 per thread in an update, 16 bytes of each of three tensors in flight; 32 per thread in a norm,
+# which leaves 11 thousand partial sums of the 94 million elements for the one program that adds them.
 UPDATE_BLOCK, NORM_BLOCK, TOTAL_BLOCK = 1024, 8192, 4096
 # Sorted rows that one program adds, and how many of them it loads at a time.
 PIECE, ROWS = 64, 8
@@ -56,7 +55,7 @@ def _finite(x):
 
 
 @triton.jit
-def _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED: tl.constexpr, MASKED: tl.constexpr):
+def _update_block(w, a, g, offsets, n, factor, learning_rate, MASKED: tl.constexpr):
     inside = offsets < n if MASKED else None
     gradient = tl.load(g + offsets, mask=inside, other=0.0 if MASKED else None) * factor
     sum = tl.load(a + offsets, mask=inside, other=1.0 if MASKED else None)
@@ -64,8 +63,6 @@ def _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED: tl.cons
     weight, sum = _stepped(weight, sum, gradient, learning_rate)
     tl.store(a + offsets, sum, mask=inside)
     tl.store(w + offsets, weight, mask=inside)
-    if COPIED:
-        tl.store(c + offsets, weight.to(c.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=[*_FIRSTS, *_SIZES])
@@ -75,10 +72,9 @@ def adagrad_update_kernel(
     w0, w1, w2, w3, w4, w5, w6, w7,
     a0, a1, a2, a3, a4, a5, a6, a7,
     g0, g1, g2, g3, g4, g5, g6, g7,
-    c0, c1, c2, c3, c4, c5, c6, c7,
-    COPIED: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Update one of eight tensors: a += (s g)²; w -= lr s g / √a; c = w rounded.
+    """Update one of eight tensors: a += (s g)²; w -= lr s g / √a.
 
     One program per BLOCK elements. Whole blocks need no mask: one for a size that is no multiple of four would cost the
     16-byte accesses.
@@ -96,15 +92,12 @@ def adagrad_update_kernel(
     w = _slot(block, f1, f2, f3, f4, f5, f6, f7, w0, w1, w2, w3, w4, w5, w6, w7)
     a = _slot(block, f1, f2, f3, f4, f5, f6, f7, a0, a1, a2, a3, a4, a5, a6, a7)
     g = _slot(block, f1, f2, f3, f4, f5, f6, f7, g0, g1, g2, g3, g4, g5, g6, g7)
-    c = w
-    if COPIED:
-        c = _slot(block, f1, f2, f3, f4, f5, f6, f7, c0, c1, c2, c3, c4, c5, c6, c7)
     start = (block - first).to(tl.int64) * BLOCK
     offsets = start + tl.arange(0, BLOCK)
     if start + BLOCK <= n:
-        _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED, False)
+        _update_block(w, a, g, offsets, n, factor, learning_rate, False)
     else:
-        _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED, True)
+        _update_block(w, a, g, offsets, n, factor, learning_rate, True)
 
 
 @triton.jit(do_not_specialize=["at", *_FIRSTS, *_SIZES])
@@ -287,17 +280,13 @@ def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], 
 
 
 def _update(a: Any) -> None:
-    largest = max((g.nbytes for g in a.gradients), default=0)
-    with explained("adagrad_", "gradients", largest, largest, len(a.gradients), a.parameters[0].device):
-        gradients = [gradient.contiguous() for gradient in a.gradients]
-    lists = [a.parameters, a.accumulators, gradients, *([a.copies] if a.copies else [])]
-    for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, *lists):
-        absent = [] if a.copies else [None] * SLOTS
+    gradients = [gradient.contiguous() for gradient in a.gradients]
+    for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, a.parameters, a.accumulators, gradients):
         launch(
-            adagrad_update_kernel, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors, *absent,
-            num_warps=8, COPIED=bool(a.copies), BLOCK=UPDATE_BLOCK,
+            adagrad_update_kernel, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors,
+            num_warps=8, BLOCK=UPDATE_BLOCK,
         )  # fmt: skip
-    torch.autograd.graph.increment_version([*a.parameters, *a.accumulators, *a.copies])
+    torch.autograd.graph.increment_version([*a.parameters, *a.accumulators])
 
 
 def _square_norm(a: Any) -> Tensor:
@@ -335,9 +324,7 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
     columns, heads = tiles(width)
     tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
     count, chunks = cdiv(n, PIECE), cdiv(width, columns)
-    needed = 4 * width
-    with explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
-        pieces = rows.new_empty(count, width)
+    pieces = rows.new_empty(count, width)
     launch(adagrad_rows_sum_pieces_kernel, (cdiv(count, heads), chunks), ids, positions, rows, pieces, n, **tile)
     return (ids, positions, rows, pieces), tile, (cdiv(n, heads), chunks)
 

@@ -63,8 +63,8 @@ def adagrad_rows_(
 def _norms(values: Tensor) -> Tensor:
     """Compute the norm of each 512 numbers: torch adds the squares of a row one after the other, on one thread."""
     whole = values.numel() // 512 * 512
-    pieces = values[:whole].view(-1, 512), values[whole:].view(1, -1)
-    return torch.cat([torch.linalg.vector_norm(piece, dim=1) for piece in pieces])
+    rows, rest = values[:whole].view(-1, 512), values[whole:].view(1, -1)
+    return torch.cat([torch.linalg.vector_norm(rows, dim=1), torch.linalg.vector_norm(rest, dim=1)])
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:

@@ -1,5 +1,6 @@
 """char_cnn: the context-free features of a word, from its characters."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,19 +9,18 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import ACTIVATIONS
-from elmo_fast.ops._autograd import Backward, describe, requires_grad
+from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import (
     check_count,
     check_device,
     check_dtype,
-    check_floating,
     check_same,
     check_shapes,
     check_values,
     described,
 )
-from elmo_fast.ops._dispatch import checked, kernel, register, select
-from elmo_fast.ops._packed import PackedWeights
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._packed import PackedWeights, pack
 from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.char_cnn import reference
@@ -61,7 +61,7 @@ def char_cnn(
             means autocast's dtype.
         count: number of rows to compute, [] int64 on the device of `ids`; the features of later rows are 0 and pass no
             gradient (None: all N).
-        packed: holds packed copies of the weights between calls, for inference on the CPU; None: packs at each call.
+        packed: holds copies of the weights as kernels read them between calls, for inference; None: made at each call.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:
@@ -73,7 +73,8 @@ def char_cnn(
     Source: Kim et al. 2016, "Character-Aware Neural Language Models", section 2.2; Peters et al. 2018, section 3.
     """
     _check(ids, embedding, weights, biases, activation)
-    check_count("char_cnn", "ids", count, ids)
+    if count is not None:
+        check_count("char_cnn", "ids", count, ids)
     precision, _, no_autocast = under_autocast("float32" if precision == "int8" else precision, embedding.device)
     backend = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
     weights, biases, tanh = list(weights), list(biases), activation == "tanh"
@@ -86,11 +87,18 @@ def char_cnn(
                 f"char_cnn: kernels take ids of at most {MOST_SLOTS:,} slots; got {described(ids)}; "
                 'use backend="reference" or truncate the words'
             )
-        run, save = kernel("char_cnn", backend), requires_grad(embedding, *weights, *biases)
-        if backend != "native":
-            return run(ids, embedding, weights, biases, count, tanh, precision, save)[0]
-        copies = None if packed is None else packed.of(precision, filters=weights)
-        return first_rows(run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0], count)
+        run, save = registered_op("char_cnn", backend), requires_grad(embedding, *weights, *biases)
+        if backend == "native":
+            copied = functools.partial(pack, precision, filters=weights)
+            copies = None if packed is None else packed.of(precision, weights, copied)
+            return first_rows(run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0], count)
+        copies = None
+        if packed is not None and not save:
+            from elmo_fast.ops.char_cnn import kernels
+
+            copied = functools.partial(kernels.pack, embedding, weights, precision)
+            copies = packed.of(precision, [embedding, *weights], copied)
+        return run(ids, embedding, weights, biases, count, tanh, precision, save, copies)[0]
 
 
 def _check(
@@ -98,19 +106,18 @@ def _check(
 ) -> None:
     op = "char_cnn"
     check_choice(f"{op}: activation", activation, ACTIVATIONS)
-    check_shapes(op, ("ids", ids, "N C"))
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
-    check_shapes(op, ("embedding", embedding, "characters E"))
-    check_floating(op, "embedding", embedding)
-    check_device(op, "ids and embedding", ids, embedding)
     if len(weights) != len(biases) or not weights:
         raise ElmoFastError(
             f"{op}: weights and biases must have one tensor per width each; got {len(weights)} and {len(biases)}"
         )
-    check_same(op, "embedding, weights and biases", [embedding, *weights, *biases])
+    shaped = [("ids", ids, "N C"), ("embedding", embedding, "characters E")]
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        filters = (f"weights[{i}]", weight, "filters E width"), (f"biases[{i}]", bias, "filters")
-        check_shapes(op, *filters, E=embedding.shape[1])
+        shaped += [(f"weights[{i}]", weight, f"filters{i} E width{i}"), (f"biases[{i}]", bias, f"filters{i}")]
+    check_shapes(op, *shaped)
+    check_same(op, "embedding, weights and biases", [embedding, *weights, *biases], floating=True)
+    check_device(op, "ids and embedding", ids, embedding)
+    for i, weight in enumerate(weights):
         if not 1 <= weight.shape[2] <= ids.shape[1]:
             raise ElmoFastError(
                 f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got "
@@ -135,5 +142,5 @@ _BACKWARD = Backward(
 )
 
 
-describe("char_cnn", _fake, _BACKWARD, _native_saved)
+register_op("char_cnn", _fake, _BACKWARD, _native_saved)
 register("char_cnn", "native", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True)

@@ -13,10 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import counted_rows, segment_sum, tanh
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
-from elmo_fast.ops._weights import packed
 
 PARTS = 16  # number of parts of the words over which weight gradients are summed in parallel
 
@@ -297,54 +295,27 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
     )
 
 
-def indices_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
-    """Return [rows, depth] int32: the index of each number of the packed filters in all weights, concatenated.
-
-    Padding has the index after the last.
-    """
-    sizes, start = [weight.numel() for weight in weights], 0
-    numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
-    indices = numbers[0].new_full((f.tiles(f.block) * f.block, f.depth), sum(sizes))
-    for weight, count in zip(weights, numbers, strict=True):
-        number, size, width = weight.shape
-        part = indices[start : start + number, : width * f.size].view(number, width, f.size)
-        part[:, :, :size].copy_(count.view(number, size, width).transpose(1, 2))
-        start += cdiv(number, f.block) * f.block
-    return indices
-
-
-def operands(
-    embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return characters (plus a row of NaN and one of zeros), packed filters and biases; cached until one changes."""
-    f = filters_of(weights, precision)
-    dtype, device = getattr(torch, precision), embedding.device
+def pack(embedding: Tensor, weights: Sequence[Tensor], precision: str) -> list[Tensor]:
+    """Return characters (plus a row of NaN and one of zeros) and packed filters."""
+    f, dtype = filters_of(weights, precision), getattr(torch, precision)
     characters, size = embedding.shape
-    rows = f.tiles(f.block) * f.block
-
-    def empty() -> list[Tensor]:
-        shapes = (((characters + 2, f.size), dtype), ((rows, f.depth), dtype), ((sum(f.numbers),), torch.float32))
-        copies = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in shapes]
-        copies[0][characters].fill_(torch.nan)
-        return [*copies, indices_of(f, weights), torch.zeros(1, device=device)]
-
-    def fill(copies: list[Tensor]) -> None:
-        table, filters, bias, indices, zero = copies
-        table[:characters, :size].copy_(embedding.detach())
-        numbers = torch.cat([*(weight.detach().flatten() for weight in weights), zero]).to(dtype)
-        torch.index_select(numbers, 0, indices.view(-1), out=filters.view(-1))
-        torch.cat([b.detach() for b in biases], out=bias)
-
-    table, filters, bias, *_ = packed(f"char_cnn {precision}", [embedding, *weights, *biases], empty, fill)
-    return table, filters, bias
+    table = embedding.new_zeros(characters + 2, f.size, dtype=dtype)
+    table[characters].fill_(torch.nan)
+    table[:characters, :size].copy_(embedding.detach())
+    filters, start = embedding.new_zeros(f.tiles(f.block) * f.block, f.depth, dtype=dtype), 0
+    for weight in weights:
+        number, _, width = weight.shape
+        part = filters[start : start + number, : width * f.size].view(number, width, f.size)
+        part[:, :, :size].copy_(weight.detach().transpose(1, 2))
+        start += cdiv(number, f.block) * f.block
+    return [table, filters]
 
 
 def allocate(a: Any) -> tuple[Tensor, Tensor]:
     """Allocate features [N, F] float32 and, if `save`, the windows that won, [N, F] int16 (else [0, F])."""
     rows, total = a.ids.shape[0], sum(weight.shape[0] for weight in a.weights)
-    with _triton.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
-        features = a.embedding.new_empty(rows, total)
-        return features, a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
+    features = a.embedding.new_empty(rows, total)
+    return features, a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
 
 
 def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
@@ -354,7 +325,8 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     f = filters_of(a.weights, a.precision)
     (rows, slots), (features, winners) = a.ids.shape, allocate(a)
     total = features.shape[1]
-    table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
+    copies = a.packed if a.packed and not a.save else pack(a.embedding, a.weights, a.precision)
+    (table, filters), bias = copies, torch.cat([each.detach() for each in a.biases])
     # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
     # copies of more stages would read the same few lines of L2.
     tiles, high = f.tiles(f.block), 64
@@ -365,7 +337,7 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
         STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
         TANH=a.tanh, SAVE=a.save, num_warps=8, num_stages=1,
     )  # fmt: skip
-    return features, [winners] if a.save else []
+    return features, [winners, table, filters] if a.save else []
 
 
 def _read(a: Any) -> tuple[Any, ...]:
@@ -406,10 +378,8 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
     high, wide = 4 if scaled else 2, 16
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
-    needed = rows * slots * f.size * 4
-    with _triton.explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, a.ids.device):
-        d_inputs = a.embedding.new_empty(rows * slots, f.size)
-        keys = a.embedding.new_empty(rows * slots, dtype=narrow)
+    d_inputs = a.embedding.new_empty(rows * slots, f.size)
+    keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(
         char_cnn_backward_inputs_kernel, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block), **f.constants, TANH=a.tanh, WIDEST=max(f.widths),
@@ -425,11 +395,11 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         raise RuntimeError("char_cnn_backward: the forward pass was run with save=False")
     a = a._replace(grad=a.grad.contiguous())
     f = filters_of(a.weights, a.precision)
-    table, filters, _ = operands(a.embedding, a.weights, a.biases, a.precision)
+    _, table, filters = a.saved
     d_weights, d_biases = weight_gradients(a, table, f) if a.need_weights else ([], [])
     d_embedding = embedding_gradient(a, filters, f) if a.need_embedding else a.embedding.new_empty(0)
     return d_embedding, d_weights, d_biases
 
 
-implement("char_cnn", forward, lambda a: [allocate(a)[1]])
+implement("char_cnn", forward, lambda a: [allocate(a)[1], *pack(a.embedding, a.weights, a.precision)])
 implement("char_cnn_backward", backward)

@@ -7,18 +7,17 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import Backward, describe, requires_grad
+from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import (
     check_device,
     check_dtype,
-    check_floating,
     check_same,
     check_shapes,
     check_tensor,
     check_words,
     described,
 )
-from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
 from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops.hierarchical_softmax import reference
@@ -82,15 +81,14 @@ def hierarchical_softmax(
     section 2.1 (Huffman's tree).
     """
     check_tensor("hierarchical_softmax", "hidden", hidden)
-    precision, cast, no_autocast = under_autocast(precision, hidden.device)
-    hidden = cast(hidden)
+    precision, (hidden,), no_autocast = under_autocast(precision, hidden.device, hidden)
     _check(hidden, targets, weight, bias, tree)
     backend = select("hierarchical_softmax", backend, hidden.device, hidden.dtype, precision)
     arguments = hidden, targets, weight, bias, *tree, precision, sparse
     with no_autocast:
         if backend == "reference":
             return checked("hierarchical_softmax", reference.hierarchical_softmax)(*arguments)
-        return kernel("hierarchical_softmax", backend)(*arguments, requires_grad(hidden, weight, bias))[0]
+        return registered_op("hierarchical_softmax", backend)(*arguments, requires_grad(hidden, weight, bias))[0]
 
 
 def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: HuffmanTree) -> None:
@@ -102,8 +100,7 @@ def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: 
             f"{op}: weight must have shape [V - 1={words - 1}, D={hidden.shape[1]}] and bias [V - 1], a row for every "
             f"inner node of a tree of V={words} words; got {tuple(weight.shape)} and {tuple(bias.shape)}"
         )
-    check_floating(op, "hidden", hidden)
-    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias], floating=True)
     check_dtype(op, "targets", targets, torch.int64)
     check_same(op, "targets, tree.first and tree.nodes", [targets, tree.first, tree.nodes])
     check_shapes(op, ("tree.codes", tree.codes, "steps"), steps=len(tree.nodes))
@@ -178,7 +175,7 @@ def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, An
     return gradients | of
 
 
-describe(
+register_op(
     "hierarchical_softmax",
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
     Backward(shapes=_shapes, finish=_tables),

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops._kernels import logistic, softplus
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, explained, implement, launch, operand_dtype
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch, operand_dtype
 
 
 @triton.jit
@@ -106,12 +106,10 @@ def _tile(width: int) -> dict[str, int]:
 def _forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Return losses [N]; for backward: slopes of steps [N, longest], operands of hidden [N, D], nodes [N longest]."""
     (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
-    per_row = width * dtype.itemsize + 12 * a.longest + 4
-    with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
-        losses = torch.empty(count, dtype=torch.float32, device=device)
-        slopes = torch.empty(count, a.longest, dtype=torch.float32, device=device)
-        operands = torch.empty(count, width, dtype=dtype, device=device)
-        ids = torch.empty(count * a.longest, dtype=torch.int64, device=device)
+    losses = torch.empty(count, dtype=torch.float32, device=device)
+    slopes = torch.empty(count, a.longest, dtype=torch.float32, device=device)
+    operands = torch.empty(count, width, dtype=dtype, device=device)
+    ids = torch.empty(count * a.longest, dtype=torch.int64, device=device)
     tree = a.first.contiguous(), a.nodes.contiguous(), a.codes.contiguous()
     launch(
         hierarchical_softmax_forward_paths_kernel, (count,),
@@ -126,11 +124,9 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute d_hidden [N, D], and d_rows [N longest, D] and d_offsets of the saved nodes, float32; no nodes anew."""
     slopes, operands, ids = a.saved
     (count, longest), width, device = slopes.shape, operands.shape[1], a.grad.device
-    per_row = 4 * width + 4 * longest * (width + 1)
-    with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
-        d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
-        d_rows = torch.empty(count * longest, width, dtype=torch.float32, device=device)
-        d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)
+    d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
+    d_rows = torch.empty(count * longest, width, dtype=torch.float32, device=device)
+    d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)
     tile = _tile(width)
     launch(
         hierarchical_softmax_backward_paths_kernel, (count, max(1, cdiv(width, tile["WIDTH"]))),

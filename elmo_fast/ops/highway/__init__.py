@@ -1,15 +1,16 @@
 """highway: gated layers that may pass their input through, then a projection."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import Backward, describe, requires_grad
-from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shapes, check_tensor
-from elmo_fast.ops._dispatch import checked, kernel, register, select
-from elmo_fast.ops._packed import PackedWeights
+from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._checks import check_count, check_same, check_shapes, check_tensor
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._packed import PackedWeights, pack
 from elmo_fast.ops._precision import check_no_gradient, under_autocast
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops.highway import reference
@@ -48,7 +49,7 @@ def highway(
             dtype. The x that the gate carries is not rounded.
         count: number of rows to compute, [] int64 on the device of `x`, clamped to 0..N; None: all. Later rows of y
             are 0 and pass no gradient.
-        packed: holds packed copies of the weights between calls, for inference on the CPU; None: packs at each call.
+        packed: holds copies of the weights as kernels read them between calls, for inference; None: made at each call.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:
@@ -60,11 +61,11 @@ def highway(
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
     check_tensor("highway", "x", x)
-    precision, cast, no_autocast = under_autocast(precision, x.device, int8=True)
-    x = cast(x)
+    precision, (x,), no_autocast = under_autocast(precision, x.device, x, int8=True)
     weights, biases, projection = list(weights), list(biases), (projection_weight, projection_bias)
     _check(x, weights, biases, *projection)
-    check_count("highway", "x", count, x)
+    if count is not None:
+        check_count("highway", "x", count, x)
     save = requires_grad(x, *weights, *biases, *projection)
     if precision == "int8":
         check_no_gradient(save)
@@ -72,13 +73,20 @@ def highway(
     with no_autocast:
         if backend == "reference":
             return checked("highway", reference.highway)(x, weights, biases, *projection, count, precision)
-        run = kernel("highway", backend)
-        if backend != "native":
-            return run(x, weights, biases, *projection, count, precision, save)[0]
+        run = registered_op("highway", backend)
         plain = [] if projection_weight is None else [projection_weight]
-        copies = None if packed is None else packed.of(precision, highway=weights, plain=plain)
-        y = run(first_rows(x, count), weights, biases, *projection, None, precision, save, copies)[0]
-        return first_rows(y, count)
+        if backend == "native":
+            copied = functools.partial(pack, precision, highway=weights, plain=plain)
+            copies = None if packed is None else packed.of(precision, [*weights, *plain], copied)
+            y = run(first_rows(x, count), weights, biases, *projection, None, precision, save, copies)[0]
+            return first_rows(y, count)
+        copies = None
+        if packed is not None and not save:
+            from elmo_fast.ops.highway import kernels
+
+            copied = functools.partial(kernels.pack, weights, plain, precision)
+            copies = packed.of(precision, [*weights, *plain], copied)
+        return run(x, weights, biases, *projection, count, precision, save, copies)[0]
 
 
 def _check(
@@ -89,24 +97,21 @@ def _check(
     projection_bias: Tensor | None,
 ) -> None:
     op = "highway"
-    check_shapes(op, ("x", x, "N W"))
-    check_floating(op, "x", x)
     if len(weights) != len(biases):
         raise ElmoFastError(
             f"{op}: weights and biases must have one tensor per layer each; got {len(weights)} and {len(biases)}"
         )
     if projection_weight is None and projection_bias is not None:
         raise ElmoFastError(f"{op}: projection_bias needs projection_weight; pass both or neither")
-    projection = [tensor for tensor in (projection_weight, projection_bias) if tensor is not None]
-    check_same(op, "x, weights, biases and projection", [x, *weights, *biases, *projection])
-    parameters: list[tuple[str, Tensor, str]] = []
+    shaped = [("x", x, "N W")]
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        parameters += [(f"weights[{i}]", weight, "2W W"), (f"biases[{i}]", bias, "2W")]
+        shaped += [(f"weights[{i}]", weight, "2W W"), (f"biases[{i}]", bias, "2W")]
     if projection_weight is not None:
-        parameters.append(("projection_weight", projection_weight, "D W"))
+        shaped.append(("projection_weight", projection_weight, "D W"))
     if projection_bias is not None:
-        parameters.append(("projection_bias", projection_bias, "D"))
-    check_shapes(op, *parameters, **{"W": x.shape[1], "2W": 2 * x.shape[1]})
+        shaped.append(("projection_bias", projection_bias, "D"))
+    check_shapes(op, *shaped, **({"2W": 2 * x.shape[1]} if x.dim() == 2 else {}))
+    check_same(op, "x, weights, biases and projection", [tensor for _, tensor, _ in shaped], floating=True)
 
 
 def _fake(a: Any) -> Tensor:
@@ -124,5 +129,5 @@ def _shapes(a: Any) -> dict[str, Any]:
 
 
 _COVERS = {"need_weights": ["weights", "biases", "projection_weight", "projection_bias"]}
-describe("highway", _fake, Backward(_COVERS, _shapes), _native_saved)
+register_op("highway", _fake, Backward(_COVERS, _shapes), _native_saved)
 register("highway", "native", "triton", kernels="elmo_fast.ops.highway.kernels", int8=True)

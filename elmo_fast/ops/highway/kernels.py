@@ -10,11 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import counted_rows, strips
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops._triton import cdiv, implement, launch, matmul, operand_dtype
-from elmo_fast.ops._weights import rounded_copy
 
 # A gate is saved as the smaller of itself and 1 - itself, times 2^16, negative where it is itself: in float16 both have
 # a relative error of 2^-12 down to 1e-9. The pre-activation q in float16 would have |q| times as much; the gate as it
@@ -158,10 +156,27 @@ def allocate(a: Any) -> tuple[Tensor, Tensor]:
     return a.x.new_empty(number - of_x, *a.x.shape, dtype=dtype), pre
 
 
-def factors_of(a: Any, operands: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def pack(weights: list[Tensor], projection: list[Tensor], precision: str) -> list[Tensor]:
+    """Return 16-bit copies of the weights of layers and projection; none in float32, in which they are operands."""
+    originals = [weight.detach() for weight in (*weights, *projection)]
+    if precision == "float32" or not originals:
+        return []
+    copies = [weight.new_empty(weight.shape, dtype=operand_dtype(precision)) for weight in originals]
+    torch._foreach_copy_(copies, originals)
+    return copies
+
+
+def copies_of(a: Any) -> list[Tensor]:
+    """Return what `pack` makes of the weights, now or before."""
+    if a.packed and not a.save:
+        copies: list[Tensor] = a.packed
+        return copies
+    return pack(a.weights, [] if a.projection_weight is None else [a.projection_weight], a.precision)
+
+
+def factors_of(a: Any, operands: Tensor, copies: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Return the inputs of all products, and their weights as operands: those of the layers, then the projection."""
-    dtype = operand_dtype(a.precision)
-    weights = [rounded_copy(w, dtype) for w in (*a.weights, a.projection_weight) if w is not None]
+    weights = copies or [weight.detach() for weight in (*a.weights, a.projection_weight) if weight is not None]
     return [a.x] * (len(weights) - len(operands)) + list(operands.unbind(0)), weights
 
 
@@ -171,51 +186,50 @@ def copied(x: Tensor, count: Tensor | None) -> Tensor:
 
 
 def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
-    """Return the result, and with `save` what backward needs. Raises ElmoFastError if memory runs out."""
+    """Return the result, and with `save` what backward needs."""
     (rows, width), same, layers = a.x.shape, a.precision == "float32", len(a.weights)
     products = layers + (a.projection_weight is not None)
-    per_row = width * ((4 if same else 2) * (products + 2 * layers * a.save) + 16)
-    with _triton.explained("highway", "rows", rows * per_row, per_row, rows, a.x.device):
-        (operands, pre), y = allocate(a), a.x
-        if products == 0:
-            return copied(y, a.count), [operands, pre] if a.save else []
-        inputs, weights = factors_of(a, operands)
-        grid, constants = strips(rows, width)
-        high, wide = constants["BR"], constants["BC"]
-        if inputs[0] is not a.x:
-            launch(
-                highway_convert_kernel, grid,
-                y, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
-            )  # fmt: skip
-        for i, bias in enumerate(a.biases):
-            to_pre = pre[i] if a.save else None
-            if same and to_pre is not None:
-                product = torch.mm(inputs[i], weights[i].t(), out=to_pre)
-            else:
-                product = matmul(inputs[i], weights[i].t(), torch.float32)
-            # The next input in float32 is y itself; in 16 bit, y is needed if a layer carries it, or if it is the last.
-            x, to = y, inputs[i + 1] if i + 1 < products else None
-            if same and to is not None:
-                y, to = to, None
-            elif to is None or i + 1 < layers:
-                y = y.new_empty(rows, width)
-            launch(
-                highway_forward_gate_kernel, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
-                None if y is x else y, to, to_pre, rows, width, *x.stride(), BR=high, BC=wide,
-            )  # fmt: skip
-        if a.projection_weight is not None:
-            y = matmul(inputs[-1], weights[-1].t(), torch.float32)
-            if a.projection_bias is not None or a.count is not None:
-                bias = None if a.projection_bias is None else a.projection_bias.contiguous()
-                grid, constants = strips(*y.shape)
-                launch(highway_convert_kernel, grid, y, bias, a.count, y, None, *y.shape, *y.stride(), **constants)
-    return y, [operands, pre] if a.save else []
+    (operands, pre), y = allocate(a), a.x
+    if products == 0:
+        return copied(y, a.count), [operands, pre] if a.save else []
+    copies = copies_of(a)
+    inputs, weights = factors_of(a, operands, copies)
+    grid, constants = strips(rows, width)
+    high, wide = constants["BR"], constants["BC"]
+    if inputs[0] is not a.x:
+        launch(
+            highway_convert_kernel, grid,
+            y, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
+        )  # fmt: skip
+    for i, bias in enumerate(a.biases):
+        to_pre = pre[i] if a.save else None
+        if same and to_pre is not None:
+            product = torch.mm(inputs[i], weights[i].t(), out=to_pre)
+        else:
+            product = matmul(inputs[i], weights[i].t(), torch.float32)
+        # The next input in float32 is y itself; in 16 bit, y is needed if a layer carries it, or if it is the last.
+        x, to = y, inputs[i + 1] if i + 1 < products else None
+        if same and to is not None:
+            y, to = to, None
+        elif to is None or i + 1 < layers:
+            y = y.new_empty(rows, width)
+        launch(
+            highway_forward_gate_kernel, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
+            None if y is x else y, to, to_pre, rows, width, *x.stride(), BR=high, BC=wide,
+        )  # fmt: skip
+    if a.projection_weight is not None:
+        y = matmul(inputs[-1], weights[-1].t(), torch.float32)
+        if a.projection_bias is not None or a.count is not None:
+            bias = None if a.projection_bias is None else a.projection_bias.contiguous()
+            grid, constants = strips(*y.shape)
+            launch(highway_convert_kernel, grid, y, bias, a.count, y, None, *y.shape, *y.stride(), **constants)
+    return y, [operands, pre, *copies] if a.save else []
 
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor]:
     """Compute the gradients of x, the weights, the biases and the projection; of size 0 if not needed."""
-    operands, pre = a.saved
-    inputs, weights = factors_of(a, operands)
+    operands, pre, *copies = a.saved
+    inputs, weights = factors_of(a, operands, copies)
     dy, new, (rows, width) = a.grad, a.grad.new_empty, a.x.shape
     d_weights, d_biases, d_projection, d_bias = list[Tensor](), list[Tensor](), new(0), new(0)
     if not weights:
@@ -247,5 +261,5 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     return d_x, d_weights, d_biases, d_projection, d_bias
 
 
-implement("highway", forward, lambda a: list(allocate(a)))
+implement("highway", forward, lambda a: [*allocate(a), *copies_of(a)])
 implement("highway_backward", backward)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.ops._autograd import describe
+from elmo_fast.ops._autograd import register_op
 from elmo_fast.ops._checks import check_dtype, described
-from elmo_fast.ops._dispatch import explain, kernel, register, select, warn_once
+from elmo_fast.ops._dispatch import explain, register, registered_op, select, warn_once
 from elmo_fast.ops._sampling import CORRECTIONS, check_key, drawn_to
 from elmo_fast.ops.log_uniform_sample import reference
 
@@ -76,7 +76,7 @@ def log_uniform_sample(
     if backend == "reference":
         samples = reference.log_uniform_sample(num_samples, num_words, seed, int(offset))
     else:
-        samples = kernel("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
+        samples = registered_op("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
     ids, tries = samples if backend == "triton" else drawn_to("log_uniform_sample", samples, device)
     return ids, tries
 
@@ -162,5 +162,5 @@ def _fake(a: Any) -> tuple[Tensor, Tensor]:
     return a.offset.new_empty(a.num_samples), a.offset.new_empty(())
 
 
-describe("log_uniform_sample", _fake)
+register_op("log_uniform_sample", _fake)
 register("log_uniform_sample", "native", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")

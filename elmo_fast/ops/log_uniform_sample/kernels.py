@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
 from elmo_fast.ops._triton import implement, launch
 from elmo_fast.ops.log_uniform_sample.reference import MAX_TRIES
 
@@ -104,8 +103,7 @@ def log_uniform_sample_kernel(
 
 def sample(a: Any, limit: int = MAX_TRIES) -> tuple[Tensor, Tensor]:
     """Return ids [S] and the number of tries, which is -1 if `limit` tries are not enough."""
-    with _triton.explained("log_uniform_sample", "words", a.num_words * 4, 4, a.num_words, a.offset.device):
-        first = torch.full((a.num_words,), MAX_TRIES, dtype=torch.int32, device=a.offset.device)
+    first = torch.full((a.num_words,), MAX_TRIES, dtype=torch.int32, device=a.offset.device)
     ids, tries = a.offset.new_empty(a.num_samples), a.offset.new_empty(())
     (log_range,) = struct.unpack("q", struct.pack("d", math.log1p(a.num_words)))
     launch(

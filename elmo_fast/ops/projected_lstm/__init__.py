@@ -1,5 +1,6 @@
 """The projected LSTM with cell and projection clip: one layer, one or two directions side by side."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +9,19 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, quoted
-from elmo_fast.ops import _checks
-from elmo_fast.ops._autograd import Backward, describe, requires_grad
-from elmo_fast.ops._dispatch import checked, kernel, register, select
-from elmo_fast.ops._packed import PackedWeights
+from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._checks import (
+    check_clips,
+    check_device,
+    check_dtype,
+    check_same,
+    check_shapes,
+    check_tensor,
+    check_values,
+    described,
+)
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._packed import PackedWeights, pack
 from elmo_fast.ops._precision import check_no_gradient, under_autocast
 from elmo_fast.ops.projected_lstm import reference
 from elmo_fast.ops.projected_lstm.reference import LSTMWeights
@@ -55,7 +65,7 @@ def projected_lstm(
             operands of the matrix products are rounded. Products accumulate, and cells are stored, in the dtype of
             the inputs. Under torch.autocast "float32" stands for autocast's dtype, and inputs of any floating dtype are
             cast to float32.
-        packed: holds packed copies of the weights between calls, for inference on the CPU; None: packs at each call.
+        packed: holds copies of the weights as kernels read them between calls, for inference; None: made at each call.
         backend: "auto" | "native" | "triton" | "reference".
 
     Returns:
@@ -66,99 +76,105 @@ def projected_lstm(
 
     Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
     """
-    _check_lists(inputs, weights, reverse, recurrent_masks)
-    _checks.check_shapes("projected_lstm", ("inputs", inputs[0], "B T I"))
-    precision, cast, no_autocast = under_autocast(precision, inputs[0].device, int8=True)
-    inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
-    if state is not None:
-        if not isinstance(state, tuple | list) or len(state) != 2:
-            got = _checks.described(state) if isinstance(state, Tensor) else quoted(state)
-            raise ElmoFastError(f"projected_lstm: state must be a pair (h [R, B, D], c [R, B, H]), or None; got {got}")
-        state = cast(state[0]), cast(state[1])
-    batch, time, _ = inputs[0].shape
-    for x, w in zip(inputs, weights, strict=True):
-        _check_direction(x, w, batch, time, residual)
-    _checks.check_clips("projected_lstm", cell_clip=cell_clip, projection_clip=projection_clip)
-    size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
-    if lengths is not None:
-        _check_lengths(lengths, inputs[0])
-    if state is not None:
-        states = ("state[0]", state[0], "R B D"), ("state[1]", state[1], "R B H")
-        _checks.check_shapes("projected_lstm", *states, R=len(inputs), B=batch, D=size, H=cells)
-        _checks.check_same("projected_lstm", "inputs and state", (inputs[0], *state))
-    for mask in recurrent_masks or ():
-        _checks.check_shapes("projected_lstm", ("recurrent_masks", mask, "B D"), B=batch, D=size)
-        _checks.check_same("projected_lstm", "inputs and recurrent_masks", (inputs[0], mask))
+    op, directions, masks = "projected_lstm", len(inputs), list(recurrent_masks or ())
+    _check_lists(directions, weights, reverse, recurrent_masks)
+    check_tensor(op, "inputs", inputs[0])
+    if state is not None and not (isinstance(state, tuple | list) and len(state) == 2):
+        got = described(state) if isinstance(state, Tensor) else quoted(state)
+        raise ElmoFastError(f"{op}: state must be a pair (h [R, B, D], c [R, B, H]), or None; got {got}")
+    floats: Sequence[Tensor] = [*inputs, *(mask.detach() for mask in masks), *(state or ())]
+    precision, floats, no_autocast = under_autocast(precision, floats[0].device, *floats, int8=True)
+    inputs, masks = list(floats[:directions]), list(floats[directions : directions + len(masks)])
+    state = None if state is None else (floats[-2], floats[-1])
     weight_ih, weight_hh, bias, weight_hr = map(list, zip(*weights, strict=True))
     projections = [weight for weight in weight_hr if weight is not None]
+    _check(inputs, weight_ih, weight_hh, bias, projections, lengths, state, masks)
+    size = weight_hh[0].shape[1]
+    if residual and inputs[0].shape[2] != size:
+        raise ElmoFastError(
+            f"{op}: residual=True needs inputs as wide as outputs; got I={inputs[0].shape[2]}, D={size}"
+        )
+    check_clips(op, cell_clip=cell_clip, projection_clip=projection_clip)
     cell_clip = math.inf if cell_clip is None else cell_clip
     projection_clip = math.inf if projection_clip is None or not projections else projection_clip
-    masks, options = list(recurrent_masks or ()), (list(reverse), cell_clip, projection_clip, residual, precision)
+    options = list(reverse), cell_clip, projection_clip, residual, precision
     save = requires_grad(*inputs, *weight_ih, *weight_hh, *bias, *projections, *(state or ()))
     if precision == "int8":
         check_no_gradient(save)
-    backend = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision)
+    backend = select(op, backend, inputs[0].device, inputs[0].dtype, precision)
     with no_autocast:
         if backend == "reference":
-            run = checked("projected_lstm", reference.projected_lstm)
+            run = checked(op, reference.projected_lstm)
             outputs, h, c = run(inputs, weights, lengths, state, masks, *options)
             return outputs, (h, c)
-        if (
-            torch.compiler.is_exporting() and not masks
-        ):  # AOTInductor hands an empty list on as None; ones change no bit
-            masks = [x.new_ones(batch, size) for x in inputs]
-        run, h0_c0 = kernel("projected_lstm", backend), state or (None, None)
+        if torch.compiler.is_exporting() and not masks:
+            # AOTInductor hands an empty list on as None; ones change no bit.
+            masks = [x.new_ones(x.shape[0], size) for x in inputs]
+        run, h0_c0 = registered_op(op, backend), state or (None, None)
         copies = None
         if packed is not None and backend == "native":
-            copies = packed.of(precision, gates=[*weight_ih, *weight_hh], plain=projections)
+            copied = functools.partial(pack, precision, gates=[*weight_ih, *weight_hh], plain=projections)
+            copies = packed.of(precision, [*weight_ih, *weight_hh, *projections], copied)
+        elif packed is not None and not save:
+            from elmo_fast.ops.projected_lstm import forward_kernels
+
+            copied = functools.partial(forward_kernels.pack, weight_ih, weight_hh, projections, precision)
+            copies = packed.of(precision, [*weight_ih, *weight_hh, *projections], copied)
         arguments = (inputs, weight_ih, weight_hh, bias, projections, lengths, *h0_c0, masks, *options, save, copies)
         outputs, h, c, _ = run(*arguments)
     return outputs, (h, c)
 
 
 def _check_lists(
-    inputs: Sequence[Tensor],
-    weights: Sequence[LSTMWeights],
-    reverse: Sequence[bool],
-    masks: Sequence[Tensor] | None,
+    directions: int, weights: Sequence[LSTMWeights], reverse: Sequence[bool], masks: Sequence[Tensor] | None
 ) -> None:
-    counts = (len(inputs), len(weights), len(reverse), len(inputs) if masks is None else len(masks))
-    if len(set(counts)) != 1 or counts[0] == 0:
-        raise ElmoFastError(
-            "projected_lstm: inputs, weights, reverse and recurrent_masks must have one entry per direction; "
-            f"got {counts[0]}, {counts[1]}, {counts[2]} and {'none' if masks is None else len(masks)}"
-        )
-    sizes = {tuple(w.weight_hh.shape) for w in weights}
-    if len(sizes) != 1 or len({w.weight_hr is None for w in weights}) != 1:
-        raise ElmoFastError(
-            f"projected_lstm: all directions must share the sizes [4H, D] of weight_hh; got {sorted(sizes)}"
-        )
+    if directions and directions == len(weights) == len(reverse) == (directions if masks is None else len(masks)):
+        return
+    raise ElmoFastError(
+        "projected_lstm: inputs, weights, reverse and recurrent_masks must have one entry per direction; "
+        f"got {directions}, {len(weights)}, {len(reverse)} and {'none' if masks is None else len(masks)}"
+    )
 
 
-def _check_direction(x: Tensor, w: LSTMWeights, batch: int, time: int, residual: bool) -> None:
+def _check(
+    inputs: Sequence[Tensor],
+    weight_ih: Sequence[Tensor],
+    weight_hh: Sequence[Tensor],
+    bias: Sequence[Tensor],
+    projections: Sequence[Tensor],
+    lengths: Tensor | None,
+    state: tuple[Tensor, Tensor] | None,
+    masks: Sequence[Tensor],
+) -> None:
     op = "projected_lstm"
-    _checks.check_shapes(op, ("weight_hh", w.weight_hh, "4H D"))
-    gates, size = w.weight_hh.shape
+    shaped: list[tuple[str, Tensor, str]] = []
+    for x, of_input, of_state, offset in zip(inputs, weight_ih, weight_hh, bias, strict=True):
+        shaped += [("weight_hh", of_state, "4H D"), ("weight_ih", of_input, "4H I")]
+        shaped += [("inputs", x, "B T I"), ("bias", offset, "4H")]
+    first = inputs[0].shape
+    check_shapes(op, *shaped, **({"B": first[0], "T": first[1]} if len(first) == 3 else {}))
+    (batch, time, _), (gates, size) = inputs[0].shape, weight_hh[0].shape
     if gates % 4:
-        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {_checks.described(w.weight_hh)}")
-    shaped = [("weight_ih", w.weight_ih, "4H I"), ("inputs", x, "B T I"), ("bias", w.bias, "4H")]
-    if w.weight_hr is not None:
-        shaped.append(("weight_hr", w.weight_hr, "D H"))
-    _checks.check_shapes(op, *shaped, B=batch, T=time, D=size, H=gates // 4, **{"4H": gates})
-    if w.weight_hr is None and size != gates // 4:
+        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {described(weight_hh[0])}")
+    if projections and len(projections) != len(inputs):
+        raise ElmoFastError(f"{op}: all directions must have a weight_hr, or none; got {len(projections)}")
+    if not projections and size != gates // 4:
         raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
-    if residual and x.shape[2] != size:
-        raise ElmoFastError(f"{op}: residual=True needs inputs as wide as outputs; got I={x.shape[2]}, D={size}")
-    _checks.check_floating(op, "inputs", x)
-    _checks.check_same(op, "inputs and weights", [x, *(w if w.weight_hr is not None else w[:3])])
-
-
-def _check_lengths(lengths: Tensor, x: Tensor) -> None:
-    batch, time, _ = x.shape
-    _checks.check_shapes("projected_lstm", ("lengths", lengths, "B"), B=batch)
-    _checks.check_dtype("projected_lstm", "lengths", lengths, torch.int64)
-    _checks.check_device("projected_lstm", "lengths and inputs", lengths, x)
-    _checks.check_values("projected_lstm", "lengths", lengths, time, "lie in 0..T={}")
+    shaped = [("weight_hr", weight, "D H") for weight in projections]
+    if lengths is not None:
+        check_dtype(op, "lengths", lengths, torch.int64)
+        shaped.append(("lengths", lengths, "B"))
+    if state is not None:
+        shaped += [("state[0]", state[0], "R B D"), ("state[1]", state[1], "R B H")]
+        check_same(op, "inputs and state", (inputs[0], *state))
+    for mask in masks:
+        shaped.append(("recurrent_masks", mask, "B D"))
+        check_same(op, "inputs and recurrent_masks", (inputs[0], mask))
+    check_shapes(op, *shaped, R=len(inputs), B=batch, D=size, H=gates // 4)
+    check_same(op, "inputs and weights", [*inputs, *weight_ih, *weight_hh, *bias, *projections], floating=True)
+    if lengths is not None:
+        check_device(op, "lengths and inputs", lengths, inputs[0])
+        check_values(op, "lengths", lengths, time, "lie in 0..T={}")
 
 
 def _fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -187,5 +203,5 @@ def _shapes(a: Any) -> dict[str, Any]:
 
 
 _COVERS = {"need_weights": ["weight_ih", "weight_hh", "bias", "weight_hr"], "need_h0": ["h0", "c0"]}
-describe("projected_lstm", _fake, Backward(_COVERS, _shapes), _native_saved)
+register_op("projected_lstm", _fake, Backward(_COVERS, _shapes), _native_saved)
 register("projected_lstm", "native", "triton", kernels="elmo_fast.ops.projected_lstm.backward_kernels", int8=True)

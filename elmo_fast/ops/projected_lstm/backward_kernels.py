@@ -25,7 +25,6 @@ from elmo_fast.ops.projected_lstm.forward_kernels import (
     launch_from_step_order,
     launch_to_step_order,
     layer_of,
-    packed_layer,
     sorted_rows,
     sum_of_parts,
     tiles,
@@ -226,18 +225,15 @@ class Gradients(NamedTuple):
 
 
 def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
-    """Allocate memory for a backward pass. Raises ElmoFastError if the device has too little."""
+    """Allocate memory for a backward pass."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    item = layer.dtype.itemsize
-    per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
-    with _triton.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
-        return Gradients(
-            like.new_empty(r, t, b, d),
-            like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
-            like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
-            like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
-            *(zeros.view(r, b, -1) for zeros in like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h])),
-        )
+    return Gradients(
+        like.new_empty(r, t, b, d),
+        like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
+        like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
+        like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
+        *(zeros.view(r, b, -1) for zeros in like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h])),
+    )
 
 
 def scan(
@@ -299,15 +295,14 @@ def of_inputs(
 
 def backward(a: Any) -> tuple[Any, ...]:
     """Compute the gradients of inputs, weights (directions concatenated), h0 and c0; empty if not needed."""
-    *steps_of_a, order, falling = a.saved
-    layer, steps = layer_of(a), Steps(*steps_of_a)
+    layer, count = layer_of(a), len(Steps._fields)
+    steps, (order, falling, weight_ih, *others) = Steps(*a.saved[:count]), a.saved[count:]
     grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
     order = order if order.numel() else None
     launch_to_step_order(layer, a.d_outputs.unbind(0), order, falling, grads.outputs)
     for d_state, into in ((a.d_h, grads.h), (a.d_c, grads.c)):
         if d_state is not None:
             into.copy_(sorted_rows(d_state, order))
-    weight_ih, *others = packed_layer(a, layer.dtype)
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     scan(layer, steps, others, masks, falling, grads)
     empty = a.d_outputs.new_empty

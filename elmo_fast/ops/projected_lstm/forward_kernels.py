@@ -6,7 +6,7 @@ order is None, rows are in the same order on both sides. A step is three kernels
 parts, their sum.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +26,6 @@ from elmo_fast.ops._triton import (
     input_precision,
     launch,
 )
-from elmo_fast.ops._weights import rounded_copies
 
 FUSED: bool | None = None  # overrides `is_fused`: for benchmarks, before a graph is captured
 
@@ -622,16 +621,27 @@ class Steps(NamedTuple):
     hidden: Tensor
 
 
-def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
-    """Return W_ih, W_hh, bias (float32; not for backward) and W_hr if there is one, each of all directions, [R, ...].
+def stacked(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return the weights of all directions one behind the other, [R, ...], in `dtype`."""
+    stack = weights[0].new_empty(len(weights), *weights[0].shape, dtype=dtype)
+    torch._foreach_copy_(list(stack.unbind(0)), [weight.detach() for weight in weights])
+    return stack
 
-    Cached until one of them changes.
-    """
-    return [
-        rounded_copies(getattr(a, name), torch.float32 if name == "bias" else dtype)
-        for name in ("weight_ih", "weight_hh", "bias", "weight_hr")
-        if getattr(a, name, None)
-    ]
+
+def pack(
+    weight_ih: Sequence[Tensor], weight_hh: Sequence[Tensor], weight_hr: Sequence[Tensor], precision: str
+) -> list[Tensor]:
+    """Return W_ih, W_hh and W_hr if there is one, rounded, each of all directions."""
+    dtype = _triton.operand_dtype(precision)
+    return [stacked(weights, dtype) for weights in (weight_ih, weight_hh, weight_hr) if weights]
+
+
+def copies_of(a: Any) -> list[Tensor]:
+    """Return what `pack` makes of the weights, now or before."""
+    if a.packed and not a.save:
+        copies: list[Tensor] = a.packed
+        return copies
+    return pack(a.weight_ih, a.weight_hh, a.weight_hr, a.precision)
 
 
 def alike(inputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
@@ -685,21 +695,19 @@ def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
 
 
 def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
-    """Allocate memory for a pass; without `save` cells have two slots. Raises ElmoFastError if memory runs out.
+    """Allocate memory for a pass; without `save` cells have two slots.
 
     ragged: rows may end before T; what is saved for their missing steps is then 0.
     """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     slots = t + 1 if save else 2
-    per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * layer.wide.itemsize + 6 * d) + slots * h * 4)
-    with _triton.explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
-        return Steps(
-            x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
-            x.new_empty(0, dtype=layer.wide),
-            (x.new_zeros if ragged and save else x.new_empty)(r, slots, b, h),
-            (x.new_zeros if ragged and save else x.new_empty)(r, t, b, d),
-            x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
-        )
+    return Steps(
+        x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
+        x.new_empty(0, dtype=layer.wide),
+        (x.new_zeros if ragged and save else x.new_empty)(r, slots, b, h),
+        (x.new_zeros if ragged and save else x.new_empty)(r, t, b, d),
+        x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
+    )
 
 
 def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
@@ -768,13 +776,14 @@ def finish(
 
 
 def saved(a: Any) -> list[Tensor]:
-    """Allocate what `forward` saves: the steps, the order of rows (empty: unchanged) and their lengths, falling."""
+    """Allocate what `forward` saves: steps, order of rows (empty: unchanged), their lengths, falling, and weights."""
     layer, new = layer_of(a), a.inputs[0].new_empty
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     steps = (r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d)
     kinds = layer.dtype, layer.wide, torch.float32, torch.float32, layer.dtype
     rows = new(0 if a.lengths is None else b, dtype=torch.int64), new(b, dtype=torch.int64)
-    return [*(new(shape, dtype=kind) for shape, kind in zip(steps, kinds, strict=True)), *rows]
+    tensors = [new(shape, dtype=kind) for shape, kind in zip(steps, kinds, strict=True)]
+    return [*tensors, *rows, *copies_of(a)]
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
@@ -786,7 +795,8 @@ def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         falling, order = torch.sort(a.lengths.clamp(0, layer.time), descending=True, stable=True)
     steps = allocate(layer, a.inputs[0], a.save, a.lengths is not None)
     launch_to_step_order(layer, a.inputs, order, falling, steps.inputs)
-    weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
+    weight_ih, weight_hh, *rest = copies_of(a)
+    bias = stacked(a.bias, torch.float32)
     steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     for state, slots in ((a.h0, steps.hidden), (a.c0, steps.cells)):
@@ -799,7 +809,10 @@ def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         steps.hidden.select(1, 0).masked_fill_((falling == 0)[:, None], 0)
     scan(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
     results = finish(layer, steps, a, order, falling, masks)
-    return *results, [*steps, falling.new_empty(0) if order is None else order, falling] if a.save else []
+    if not a.save:
+        return *results, []
+    order = falling.new_empty(0) if order is None else order
+    return *results, [*steps, order, falling, weight_ih, weight_hh, *rest]
 
 
 implement("projected_lstm", forward, saved)

@@ -8,9 +8,16 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._autograd import Backward, describe
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
-from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._autograd import Backward, register_op
+from elmo_fast.ops._checks import (
+    check_device,
+    check_dtype,
+    check_same,
+    check_shapes,
+    check_tensor,
+    described,
+)
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
 from elmo_fast.ops.scalar_mix import reference
 
 
@@ -71,18 +78,18 @@ def scalar_mix(
         run = checked("scalar_mix", reference.scalar_mix)
         return run(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed)
     coefficients = gammas.float().unsqueeze(1) * torch.softmax(scalars.float(), dim=1)
-    return kernel("scalar_mix", backend)(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
+    return registered_op("scalar_mix", backend)(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
 
 
 def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:
     if not layers:
         raise ElmoFastError("scalar_mix: layers must hold at least one tensor; got none")
-    check_floating("scalar_mix", "layers", layers[0])
+    check_tensor("scalar_mix", "layers", layers[0])
     if layers[0].dtype in (torch.float16, torch.bfloat16) and scalars.dtype == torch.float32:
-        check_same("scalar_mix", "layers", layers)
+        check_same("scalar_mix", "layers", layers, floating=True)
         check_same("scalar_mix", "scalars and gammas", [scalars, gammas])
     else:
-        check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas])
+        check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas], floating=True)
     for layer in layers:
         if layer.shape != layers[0].shape or layer.dim() < 1:
             raise ElmoFastError(
@@ -136,5 +143,5 @@ def _fake(a: Any) -> Tensor:
     return a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape)
 
 
-describe("scalar_mix", _fake, Backward(), saved=lambda a: [])
+register_op("scalar_mix", _fake, Backward(), saved=lambda a: [])
 register("scalar_mix", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_triton_unsupported)

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 from elmo_fast.ops.scalar_mix.reference import LANES, threshold
 
@@ -224,9 +223,7 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Compute the mixes, and with a layer norm the statistics; coefficients are [M, L] float32, of any strides."""
     a = _contiguous(a)
     first, mixes, n = a.layers[0], a.coefficients.shape[0], a.layers[0].numel()
-    rows, size = first.shape[0] if first.dim() > 1 else 1, mixes * n * first.itemsize
-    with _triton.explained("scalar_mix", "sentences", size, size // max(1, rows), rows, first.device):
-        y = first.new_empty(mixes, *first.shape)
+    y = first.new_empty(mixes, *first.shape)
     stats = statistics(a) if a.layer_norm else None
     for first_mix in range(0, mixes, MIXES):
         launch(

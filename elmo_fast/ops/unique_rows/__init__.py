@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import Backward, describe
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
-from elmo_fast.ops._dispatch import kernel, register, select
+from elmo_fast.ops._autograd import Backward, register_op
+from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, described
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder
 from elmo_fast.ops.unique_rows import reference
 
@@ -38,7 +38,7 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
     _check("unique_rows", ids)
     backend = select("unique_rows", backend, ids.device, torch.float32)
     if backend == "triton":  # a shape that depends on values has to wait for the device
-        unique, inverse, count, *_ = kernel("padded_unique_rows", backend)(ids)
+        unique, inverse, count, *_ = registered_op("padded_unique_rows", backend)(ids)
         return unique[: int(count)].clone(), inverse
     return reference.unique_rows(ids)
 
@@ -67,7 +67,7 @@ def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, 
     _check("ordered_unique_rows", ids)
     backend = select("unique_rows", backend, ids.device, torch.float32)
     if backend == "triton":
-        unique, inverse, count, *order = kernel("padded_unique_rows", backend)(ids)
+        unique, inverse, count, *order = registered_op("padded_unique_rows", backend)(ids)
         return unique, inverse, count, RowOrder(*order)
     if ids.is_meta:
         new = functools.partial(ids.new_empty, dtype=torch.int64)
@@ -97,7 +97,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
     """
     op = "gather_rows"
     check_shapes(op, ("table", table, "U D"))
-    check_floating(op, "table", table)
+    check_same(op, "table", [table], floating=True)
     check_shapes(op, ("inverse", inverse, "N"))
     check_dtype(op, "inverse", inverse, torch.int64)
     check_device(op, "table and inverse", table, inverse)
@@ -111,7 +111,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
             raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {described(inverse)}")
         return table[:0]
     if backend == "triton":
-        return kernel(op, backend)(table, inverse, *(order or (None, None)), table.shape[0])
+        return registered_op(op, backend)(table, inverse, *(order or (None, None)), table.shape[0])
     return reference.gather_rows(table, inverse)
 
 
@@ -134,8 +134,8 @@ def _fake_padded(a: Any) -> tuple[Tensor, ...]:
     return new(a.ids.shape), inverse, new((), dtype=torch.int64), *(torch.empty_like(inverse) for _ in range(2))
 
 
-describe("padded_unique_rows", _fake_padded)
-describe(
+register_op("padded_unique_rows", _fake_padded)
+register_op(
     "gather_rows",
     lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
     Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import describe
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shapes, check_words, described
-from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._autograd import register_op
+from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, check_words, described
+from elmo_fast.ops._dispatch import checked, register, registered_op, select
 
 
 class GloveWeights(NamedTuple):
@@ -73,7 +73,7 @@ def glove_(
     if values.is_meta:
         return values.new_empty((), dtype=torch.float64)
     backend = select("glove", backend, values.device, values.dtype)
-    run = checked("glove", _reference) if backend == "reference" else kernel("glove", backend)
+    run = checked("glove", _reference) if backend == "reference" else registered_op("glove", backend)
     entries = rows.contiguous(), columns.contiguous(), values.contiguous()
     loss: Tensor = run(*entries, list(weights), list(squares), learning_rate, x_max, alpha)
     return loss
@@ -108,7 +108,7 @@ def _reference(
 def _check(rows: Tensor, columns: Tensor, values: Tensor, weights: GloveWeights, squares: GloveWeights) -> None:
     op = "glove_"
     check_shapes(op, ("weights.words", weights.words, "V D"))
-    check_floating(op, "weights.words", weights.words)
+    check_same(op, "weights.words", [weights.words], floating=True)
     num_words, dimension = weights.words.shape
     for group, tables in (("weights", weights), ("squares", squares)):
         for name, table in tables._asdict().items():
@@ -129,5 +129,5 @@ def _check(rows: Tensor, columns: Tensor, values: Tensor, weights: GloveWeights,
             raise ElmoFastError(f"{op}: values must be finite and above 0; got {low} to {high}")
 
 
-describe("glove", lambda a: a.values.new_empty((), dtype=torch.float64))
+register_op("glove", lambda a: a.values.new_empty((), dtype=torch.float64))
 register("glove", "native")

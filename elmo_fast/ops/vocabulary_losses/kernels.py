@@ -29,7 +29,6 @@ from elmo_fast.ops._triton import (
     Tiles,
     cdiv,
     ceil_power_of_two,
-    explained,
     implement,
     input_precision,
     is_small,
@@ -425,18 +424,16 @@ def losses(
     tile = tiles(count, size, width, dtype, device)
     row_bytes, logistic = width * dtype.itemsize, share is not None
     step = extra or min(size, chunk_length(size, a.chunk_bytes // max(1, row_bytes), tile.columns))
-    per_row = row_bytes + 44 + 8 * cdiv(step, tile.columns)
-    with explained(op, "rows", count * per_row + step * (row_bytes + 12), per_row, count, device):
-        empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
-        operands, ids = empty(count, width, dtype=dtype), empty(count + extra, dtype=torch.int64)
-        true, results, kept = empty(count), empty(count), empty(count, 1 if logistic else 3)
-        state = empty(2 if step < size else 0, count, dtype=torch.float64)
-        planes = empty(1 if logistic else 2, cdiv(step, tile.columns), count)
-        maxima, sums = (planes.select(0, i) for i in (0, -1))  # one of a logistic loss
-        if samples is None:
-            words = full_table(a.weight, a.bias, step, dtype)
-        else:
-            words = Words(empty(size, width, dtype=dtype), empty(size), ids.narrow(0, count, size))
+    empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
+    operands, ids = empty(count, width, dtype=dtype), empty(count + extra, dtype=torch.int64)
+    true, results, kept = empty(count), empty(count), empty(count, 1 if logistic else 3)
+    state = empty(2 if step < size else 0, count, dtype=torch.float64)
+    planes = empty(1 if logistic else 2, cdiv(step, tile.columns), count)
+    maxima, sums = (planes.select(0, i) for i in (0, -1))  # one of a logistic loss
+    if samples is None:
+        words = full_table(a.weight, a.bias, step, dtype)
+    else:
+        words = Words(empty(size, width, dtype=dtype), empty(size), ids.narrow(0, count, size))
     high, wide = row_blocks(width)
     lookups: list[tuple[Any, ...]] = [(a.targets, a.hidden, operands, true, ids)]
     if samples is not None:
@@ -480,16 +477,14 @@ def gradients(
     tile, room = tiles(count, size, width, dtype, device), a.chunk_bytes // dtype.itemsize
     high = min(max(count, 1), chunk_length(count, room // (tile.columns if full else size), tile.rows))
     wide = min(size, chunk_length(size, room // high, tile.columns)) if full else size
-    row_tiles, per_row = cdiv(count, tile.rows), 4 * ((1 if full else 2) * width + 1 + wide // tile.rows)
-    needed = high * wide * dtype.itemsize + 4 * size * (width + 1) + count * per_row
-    with explained(op, "rows", needed, per_row, count, device):
-        empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
-        chunk, column_sums = empty(high * wide, dtype=dtype), empty(row_tiles * wide)
-        d_hidden, d_rows, d_offsets = empty(count, width), empty(extra + size, width), empty(extra + size)
-        if full:
-            words = full_table(a.weight, a.bias, wide, dtype)
-        else:
-            words = Words(rest[0], rest[1], all_ids.narrow(0, count, size))
+    row_tiles = cdiv(count, tile.rows)
+    empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
+    chunk, column_sums = empty(high * wide, dtype=dtype), empty(row_tiles * wide)
+    d_hidden, d_rows, d_offsets = empty(count, width), empty(extra + size, width), empty(extra + size)
+    if full:
+        words = full_table(a.weight, a.bias, wide, dtype)
+    else:
+        words = Words(rest[0], rest[1], all_ids.narrow(0, count, size))
     if count == 0:
         return d_hidden, d_rows.zero_(), d_offsets.zero_()
     d_table, d_bias = d_rows.narrow(0, extra, size), d_offsets.narrow(0, extra, size)
