@@ -197,7 +197,7 @@ def test_a_save_killed_as_it_replaced_files_is_completed(tmp_path, curve):
 
 def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve, monkeypatch):
     """It falls at any step; what it finds may be the best, though."""
-    monkeypatch.setattr(TrainingProgress, "sitting", property(lambda progress: float(progress.step)))
+    monkeypatch.setattr(TrainingProgress, "session_seconds", property(lambda progress: float(progress.step)))
     first = trained(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=3.0, steps=1000)
     assert (first.steps, first.stopped_by) == (3, "time")
     state = read_training_state(saved_steps(first.folder)[-1][1]).position
@@ -207,8 +207,8 @@ def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, 
 @pytest.fixture
 def slow_clock(monkeypatch, curve):
     """A step takes a second, and an evaluation `took` of what this returns."""
-    sitting = property(lambda progress: float(progress.step - progress._first_step) + curve.passed)
-    monkeypatch.setattr(TrainingProgress, "sitting", sitting)
+    session_seconds = property(lambda progress: float(progress.step - progress._first_step) + curve.passed)
+    monkeypatch.setattr(TrainingProgress, "session_seconds", session_seconds)
     return curve
 
 

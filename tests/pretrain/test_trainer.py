@@ -86,7 +86,7 @@ def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
 def test_ten_minutes_of_training_are_saved(tmp_path, monkeypatch):
     """Whatever checkpoint_interval says, so that a killed run resumes."""
     monkeypatch.setattr(trainer_module, "LONGEST_UNSAVED", -1.0)
-    run = pretrain(toy_config(tmp_path, max_steps=3, checkpoint_interval=10**6), report=quiet)
+    run = pretrain(toy_config(tmp_path, max_steps=3, checkpoint_interval=10**6, log_interval=1), report=quiet)
     assert [row["step"] for row in rows(run.folder) if row.get("event") == "checkpoint"] == [1, 2, 3]
 
 
