@@ -248,10 +248,11 @@ def test_the_norm_of_sparse_gradients_is_clipped(max_norm, norm_type):
     for sparse, clip in ((True, clip_grad_norm_), (False, torch.nn.utils.clip_grad_norm_)):
         torch.manual_seed(0)
         loss = made(SampledSoftmaxLoss, sparse=sparse)
-        hidden = torch.randn(30, WIDTH, requires_grad=True)
-        loss(hidden, torch.randint(0, 5, (30,))).backward()
-        norms.append(clip([hidden, *loss.parameters()], max_norm, norm_type))
-        gradients.append([hidden.grad, *(each.grad.to_dense().flatten() for each in loss.parameters())])
+        table = torch.nn.Embedding(5, WIDTH, sparse=sparse)  # its gradient has the rows of a repeated word one by one
+        loss(table(torch.tensor([1, 1, 4, 1])), torch.tensor([0, 3, 3, 2])).backward()
+        trained = [*table.parameters(), *loss.parameters()]
+        norms.append(clip(trained, max_norm, norm_type))
+        gradients.append([each.grad.to_dense().flatten() for each in trained])
     torch.testing.assert_close(norms[0], norms[1])
     for actual, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(actual, expected)
