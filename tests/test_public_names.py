@@ -191,7 +191,7 @@ save_dir='' schedule='constant' seed=0 scalar_mix.seed=None semantics='allennlp'
 source='thevocabulary' ElmoOptions.from_dict.source='options' Vectors.source='' check_state.source='state'
 spans='auto' sparse=False state_reset=0.0 stateful=True BiLM.forward.stateful=None ElmoLstm.forward.stateful=None
 _ElmoBiLm.forward.stateful=None statistics='allennlp' symmetric=True task='tag' tensorboard=False title=''
-token_min_padding_length=0 topn=10 train_path='' train_prefix='' train_share=1.0 train_vectors=True
+token_min_padding_length=0 topn=10 train_bilm=True train_path='' train_prefix='' train_share=1.0 train_vectors=True
 TaskConfig.train_vectors=False trainable=False ScalarMix.trainable=True unique_words=True unknown_as_wrong=False
 unknown_as_zero=False OptimizerConfig.unroll_steps=20 use_character_inputs=True use_fast_sampler=False
 use_skip_connections=True LstmOptions.use_skip_connections=False warmup_steps=0 weight_decay=0.0 window=5
