@@ -23,7 +23,7 @@ def main() -> int:
     texts += ["--precision", arguments.precision]
     run, softmax = arguments.run, f"{arguments.run}-softmax"
     alone = (
-        "--train_bilm false --loss full_softmax --max_vocab_size 10000 --batch_size 256 --n_epochs 2 --schedule linear"
+        "--train_bilm false --loss full_softmax --max_vocab_size 10000 --batch_size 256 --max_steps 1300 --schedule linear"
     )
     return (
         elmo_fast(["pretrain", "--config", "mini", *texts, "--save_dir", run, *more])
