@@ -46,7 +46,10 @@ def read_vectors(options: _VectorOptions) -> Labelled:
     if named == (options.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
     listed = [] if options.word_file is None else [line for _, line in read_lines(options.word_file) if line]
-    words = list(dict.fromkeys([*options.words, *listed]))
+    pairs = getattr(options, "arrows", False)  # a word may be in several
+    words = [*options.words, *listed] if pairs else list(dict.fromkeys([*options.words, *listed]))
+    if pairs and not words:
+        raise ElmoFastError("--arrows needs --words, in pairs: --words man king woman queen")
     if options.text is not None and (words or not named):
         raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
     if options.text is None and (options.layer != "top" or options.tokenizer is not None):
@@ -79,7 +82,7 @@ def _of_file(options: _VectorOptions, words: list[str]) -> Labelled:
     if missing:
         more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
         message = f"{options.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
-        if len(missing) == len(words):
+        if len(missing) == len(words) or getattr(options, "arrows", False):
             raise ElmoFastError(message)
         warnings.warn(message, stacklevel=2)
     words = [word for word in words if word in vectors.index][: options.count]
@@ -157,8 +160,11 @@ MOST_LISTED = 20
 
 @dataclass(kw_only=True)
 class _WordsOptions(_VectorOptions):
-    method: Literal["tsne", "pca"] = "tsne"
-    """projection to two dimensions"""
+    method: Literal["tsne", "pca"] | None = None
+    """projection to two dimensions (default: tsne; pca with --arrows)"""
+    arrows: bool = flag()
+    """draw an arrow from the first of --words to the second, from the third to the fourth, ...; those of an analogy are
+    parallel"""
     most_labels: int = 300
     """maximum number of labels; further words are points without one"""
     output: str = option("words.png", writes="file")
@@ -177,7 +183,7 @@ def run_words(options: _WordsOptions) -> None:
 
     format_of(options.output)
     words, matrix, _ = read_vectors(options)
-    keywords = _common.arguments(options, "method", "seed", "most_labels", "title")
+    keywords = _common.arguments(options, "method", "arrows", "seed", "most_labels", "title")
     result = words_picture(words, matrix, options.output, **keywords)
     if result.omitted:
         omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")
