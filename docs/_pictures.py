@@ -1,9 +1,11 @@
 """Redraws every picture of the documentation: `make pictures`.
 
-The words of pictures.md need a model, which is trained first if build/pictures/ has none: the preset `tiny`, 2,000 steps
-on the text that Python carries (five minutes on a core); its senses are those of `mini` in the text of gallery.md.
-architecture.svg comes from the imports, network.svg from the defaults of pretraining, the pictures of the example report from its report.json, the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves under
-benchmarks/results/, and the pictures of gallery.md from the commands on that page, whose runs train for three minutes.
+The words of pictures.md need a model, which is trained first if build/pictures/ has none: the preset `tiny`, 2,000
+steps on the text that Python carries (five minutes on a core); its senses are those of `mini` in the text of
+gallery.md. architecture.svg comes from the imports, network.svg from the defaults of pretraining, the pictures of the
+example report from its report.json, the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves
+under benchmarks/results/, and the pictures of gallery.md from the commands on that page, whose runs train for three
+minutes.
 """
 
 import json
