@@ -153,8 +153,9 @@ def test_defaults_are_those_of_the_table():
 
 
 DEFAULTS = """
-about='' activation='relu' add_contexts=True algorithm='sg' OptimizerConfig.all_clip_norm_val=10.0 allow_other_corpus=False
-alpha=0.75 arrows=False as_dict=False backend='auto' batch_first=False ElmoEmbedder.embed_sentences.batch_size=64
+about='' activation='relu' add_contexts=True algorithm='sg' OptimizerConfig.all_clip_norm_val=10.0
+allow_other_corpus=False alpha=0.75 arrows=False as_dict=False backend='auto' batch_first=False
+ElmoEmbedder.embed_sentences.batch_size=64
 OptimizerConfig.batch_size=128 TaskConfig.batch_size=32 context_free_vectors.batch_size=1024
 occurrence_vectors.batch_size=64 write_word_vectors.batch_size=1024 bias=True bidirectional=True
 LSTM.bidirectional=False load_vectors.cache=True cache_size=16384 case_insensitive=True cell_clip=3.0
@@ -181,8 +182,9 @@ mix_l2=0.001 mixes=1 PretrainConfig.model=<factory> most=2000 most_labels=300 n_
 OptimizerConfig.n_epochs=10 n_highway=2 CharCnnOptions.n_highway=0 n_layers=2 LstmOptions.n_layers=1
 OptimizerConfig.n_negative_samples_batch=8192 name='words' Vocabulary.check.name='vocabulary'
 names=('vocab.txt','vocab.txt.gz') namespace='elmo_characters' norm_type=2.0
-num_characters=262 num_layers=1 objective='ns' offset=0 one_hot=False optimiser='adagrad' optimizer=<factory> TaskConfig.patience=5
-pool='mean' pooling='both' power=1.0 NegativeSamplingLoss.power=0.75 precision='float32' probabilities=False
+num_characters=262 num_layers=1 objective='ns' offset=0 one_hot=False optimiser='adagrad' optimizer=<factory>
+TaskConfig.patience=5 pool='mean' pooling='both' power=1.0 NegativeSamplingLoss.power=0.75
+precision='float32' probabilities=False
 occurrence_vectors.progress=<lambda> ModelConfig.proj_clip=3.0 proj_size=0 project=True CharCNN.projection=512
 projection_clip=3.0 ModelConfig.projection_dim=512 recurrent_dropout_probability=0.0 replaced=()
 train_task.report=print requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto'

@@ -85,6 +85,8 @@ def train_word2vec(
         dimension=dimension, window=window, min_count=min_count, max_vocab_size=max_vocab_size, negative=negative,
         epochs=epochs, workers=workers,
     )  # fmt: skip
+    if init_from is not None:
+        init_from.check_width(dimension)
     models = require("gensim.models", "static", "Training word2vec")
     callbacks = require("gensim.models.callbacks", "static", "Training word2vec")
 

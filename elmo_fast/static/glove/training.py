@@ -103,6 +103,8 @@ def train_glove(
         dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads
     )
     check_settings(learning_rate, x_max, alpha)
+    if init_from is not None:
+        init_from.check_width(dimension)
     tell = progress or (lambda stage, done, total: None)
     with torch_threads(threads):
         parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size, tokenizer)
