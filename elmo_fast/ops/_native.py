@@ -122,11 +122,6 @@ class InstructionSet(NamedTuple):
 # In the order of csrc/common/isa.cpp, slowest first.
 INSTRUCTION_SETS = {
     "generic": InstructionSet(_VECTORS, _BYTES, slower=("bfloat16", "float16")),
-    "neon_bf16": InstructionSet(
-        _VECTORS,
-        f"bytes (I8MM): {_QUARTER}, four times the products per instruction",
-        f"pairs of bfloat16 (BF16): {_PAIRS}",
-    ),
     "avx2": InstructionSet("AVX2 and FMA", _BYTES),
     "avx2_vnni": InstructionSet("AVX2 and FMA", _VNNI),
     "avx512": InstructionSet("AVX-512", _BYTES),
