@@ -21,14 +21,14 @@ from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
     Module,
     Weights,
-    check_no_hooks,
     check_settings,
     forward_of,
     has_hooks,
     load_state,
+    never_called,
     read_bilm,
-    section,
     vocabulary_of,
+    without_prefix,
 )
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, WordCache
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways, separate
@@ -107,7 +107,7 @@ class BiLM(Module):
         self._word_embedding: WordTable | None = None
         if self.options.reads_word_ids:
             vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
-            words = section(state, "_word_embedding.")
+            words = without_prefix(state, "_word_embedding.")
             self._word_embedding = WordEncoder(self.options, requires_grad, vocabulary=vocabulary, state=words)
         else:
             self._token_embedder = CharacterEncoder(
@@ -115,11 +115,11 @@ class BiLM(Module):
                 requires_grad=requires_grad,
                 unique_words=unique_words,
                 cache_size=cache_size,
-                state=section(state, "_token_embedder."),
+                state=without_prefix(state, "_token_embedder."),
                 **settings,
             )
         self._elmo_lstm = _make_lstm(
-            self.options.lstm, section(state, "_elmo_lstm."), requires_grad, stateful, settings
+            self.options.lstm, without_prefix(state, "_elmo_lstm."), requires_grad, stateful, settings
         )
         self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
@@ -304,9 +304,7 @@ class BiLM(Module):
     @property
     def separate_lstm(self) -> ElmoLstm:
         """The LSTM of a model that runs in chunks, for calls of its parts: it must have no hooks."""
-        assert isinstance(self._elmo_lstm, ElmoLstm)
-        check_no_hooks(self._elmo_lstm)
-        return self._elmo_lstm
+        return never_called(ElmoLstm, self._elmo_lstm)[0]
 
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
@@ -352,7 +350,7 @@ class BiLM(Module):
         self._word_embedding = CachedWords(encoder.encode_words, tokens, self._requires_grad, boundaries)
 
 
-def spelled_out(function: _Function) -> _Function:
+def with_bilm_keywords(function: _Function) -> _Function:
     """Show `**settings` in the signature as BiLM's keywords, as help(), documentation and completion need them."""
     own, keywords = inspect.signature(function), inspect.signature(BiLM).parameters
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
