@@ -77,6 +77,9 @@ class BiLM(Module):
         cuda_graphs: whether passes without gradients on a GPU are captured in CUDA graphs and replayed. Capturing a
             batch's sizes waits for the GPU and empties torch's cache once; replaying spares the launches.
 
+    Attributes:
+        reads_words: whether the model reads word ids instead of characters or lexicons.
+
     Raises: ElmoFastError, CheckpointError.
 
     Source: Peters et al. 2018; parameter names as in AllenNLP's `_ElmoBiLm`.
@@ -102,10 +105,11 @@ class BiLM(Module):
         check_settings(precision, backend)
         check_int8_device(precision, torch.get_default_device(), backend, "make the model under torch.device('cpu')")
         self.options, state = read_bilm(options_file, weight_file, prefix)
+        self.reads_words = self.options.reads_word_ids
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
         self._word_embedding: WordTable | None = None
-        if self.options.reads_word_ids:
+        if self.reads_words:
             vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
             words = without_prefix(state, "_word_embedding.")
             self._word_embedding = WordEncoder(self.options, requires_grad, vocabulary=vocabulary, state=words)
@@ -153,11 +157,6 @@ class BiLM(Module):
         if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
             warnings.warn("a checkpoint cannot store the trained vectors of vocab_to_cache: left out", stacklevel=4)
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
-
-    @property
-    def reads_words(self) -> bool:
-        """Whether the model reads word ids instead of characters or lexicons."""
-        return self.options.reads_word_ids
 
     @property
     def encoder(self) -> CharacterEncoder | WordEncoder:

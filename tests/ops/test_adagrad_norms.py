@@ -91,8 +91,3 @@ def test_the_clip():
     assert all(clip_scale(torch.tensor(norm), 10.0).isnan() for norm in NO_NUMBER)
     with pytest.raises(ElmoFastError, match="max_norm must be above 0; got 0"):
         clip_scale(torch.tensor(1.0), 0.0)
-
-
-def test_a_norm_of_no_tensor_is_refused():
-    with pytest.raises(ElmoFastError, match="at least one tensor; got none"):
-        square_norm([])
