@@ -254,7 +254,7 @@ class BiLM(Module):
         if cached is not None and word_inputs is not None and cached.covers(word_inputs):
             encoded = cached(word_inputs)
         else:
-            if isinstance(lstm, ElmoLstm) and not self.reads_words:
+            if self.cuda_graphs and isinstance(lstm, ElmoLstm) and not self.reads_words:
                 replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
                 if replayed is not None:
                     return {"activations": separate(replayed[0]), "mask": replayed[1]}

@@ -30,9 +30,6 @@ from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.ops._checks import IDS, check_tensor
 
-# Arguments of Elmo that save_pretrained writes.
-_SAVED = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
-
 
 class Elmo(nn.Module):
     """Contextual word representations from a pretrained biLM, as learned mixes of its layers.
@@ -183,15 +180,15 @@ class Elmo(nn.Module):
         elif config.name == "config.json":
             extra = read_config(folder).get("extra")
             saved = extra.get("elmo") if isinstance(extra, dict) else None
-        arguments: dict[str, Any] = {"num_output_representations": 1}
-        arguments |= {name: saved[name] for name in _SAVED if name in saved} if isinstance(saved, dict) else {}
-        own = {
+        own = {  # what save_pretrained writes
             "num_output_representations": saved_mixes or num_output_representations,
             "do_layer_norm": do_layer_norm,
             "dropout": dropout,
             "keep_sentence_boundaries": keep_sentence_boundaries,
             "statistics": statistics,
         }
+        arguments: dict[str, Any] = {"num_output_representations": 1}
+        arguments |= {name: saved[name] for name in own if name in saved} if isinstance(saved, dict) else {}
         arguments |= {name: value for name, value in own.items() if value is not None}
         if options.reads_word_ids and settings.get("vocabulary") is None:
             settings["vocabulary"] = vocabulary_of(folder)

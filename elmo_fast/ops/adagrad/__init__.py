@@ -8,8 +8,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import register_op
-from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, described
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, checked, described
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 from elmo_fast.ops.adagrad import reference
 
