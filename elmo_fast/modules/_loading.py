@@ -63,7 +63,7 @@ def never_called(kinds: type[_Module] | tuple[type[_Module], ...], *modules: nn.
 
 
 # Layers of torch.nn after the hooks that compute their weights.
-weights_ready = functools.partial(never_called, (nn.Linear, nn.Conv1d))
+weights_ready: Callable[..., list[Any]] = functools.partial(never_called, (nn.Linear, nn.Conv1d))
 
 
 def _check_forward(kinds: tuple[type[nn.Module], ...], module: nn.Module) -> None:

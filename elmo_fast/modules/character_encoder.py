@@ -178,7 +178,7 @@ class CharacterEncoder(Module):
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return weights_ready(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[arg-type]
+        return weights_ready(*[self._modules[f"char_conv_{i}"] for i in range(count)])
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
