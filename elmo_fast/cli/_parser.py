@@ -40,7 +40,7 @@ SHARED = {
     "weight_file": "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
     "prefix": "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the "
     "error message",
-    "backend": "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that do not have "
+    "backend": "backend of the ops: auto, native (C++), triton or reference (plain torch); ops that do not have "
     "it use auto",
     "softmax_file": "HDF5 file with softmax/W and softmax/b, if --weight_file has none",
     "precision": "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing",
