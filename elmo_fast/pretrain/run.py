@@ -152,7 +152,7 @@ class Run:
                 else open_prepared_corpus(data, self.folder)
             )
         )
-        heldout = open_heldout_corpus(data.heldout_prefix, corpus)
+        heldout = open_heldout_corpus(data, corpus, self.folder, self.say)
         texts = {"the training text": corpus.fingerprint, "the held-out text": heldout and heldout.fingerprint}
         processes.check_same(texts)
         warn_of_unknown(corpus)

@@ -11,6 +11,7 @@ a (cut) word that its lexicon lacks is <oov>.
 """
 
 import abc
+import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ class Spelling(abc.ABC):
             for i, sentence in enumerate(whole):
                 matrix[i, : len(sentence)] = [number(word, len(numbers) + 1) for word in sentence]
             rows = self.rows(list(numbers))
+            warn_of_decomposed(numbers)
         except (AttributeError, TypeError):
             for _ in checked_sentences(batch, "batch"):  # raises, naming the word
                 pass
@@ -205,6 +207,22 @@ def _warn_of_cut_words(words: TypeTable, is_cut: "np.ndarray[Any, np.dtype[np.bo
         "(tokenizer=), a segmenter for Japanese, Thai and other text without spaces",
         stacklevel=4,
     )
+
+
+def warn_of_decomposed(words: Iterable[str]) -> None:
+    """Warn, once in a process, of words with combining marks that NFC composes; `words`: distinct ones."""
+    if "NFC" in _units_warned_of or (text := "\n".join(words)).isascii() or unicodedata.is_normalized("NFC", text):
+        return
+    apart = [word for word in text.split("\n") if len(unicodedata.normalize("NFC", word)) < len(word)]
+    if apart:
+        _units_warned_of.add("NFC")
+        warnings.warn(
+            f"{len(apart)} of {text.count(chr(10)) + 1} different words have combining marks, such as "
+            f"{quoted(apart[0])}, that the form NFC composes with their letters: the same word written in both ways "
+            "has two spellings; a tokenizer whose name ends in +nfc, such as --tokenizer whitespace+nfc (tokenizer=), "
+            "composes them, and is stored with a model that is trained so",
+            stacklevel=4,
+        )
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
