@@ -139,10 +139,9 @@ def read_pieces(
             if progress is not None:
                 progress(done, total, words)
     if not words:
-        lines = pieces[0].lines if pieces else ChosenLines()
-        why = (
-            f"no line is held out by heldout_share {lines.share}; give more" if lines.heldout else "every line is blank"
-        )
+        lines, why = pieces[0].lines if pieces else ChosenLines(), "every line is blank"
+        if lines.share:
+            why = f"heldout_share {lines.share} holds out {'none' if lines.heldout else 'all'} of its lines"
         raise ElmoFastError(f"{pattern}: it contains no words; {why}")
     return list(numbers)[1:], counts[1 : len(numbers)], stems
 

@@ -410,11 +410,8 @@ class Reading(TypedDict, total=False):
     split: str
 
 
-def format_of(path: str | os.PathLike[str], format_in: str | None = None) -> str:
-    """Return the format that a file is read in: `format_in`, one of FORMATS_IN, or that of its name.
-
-    Warns of a name that is no text's. Raises ElmoFastError.
-    """
+def input_format(path: str | os.PathLike[str], format_in: str | None = None) -> str:
+    """Return the format of a file, `format_in` or that of its name; warn of a name that is no text's."""
     if format_in is None and (advice := _NO_TEXT.get(ending(path))):
         warnings.warn(
             f"{os.fspath(path)} is read as text, a sentence per line; {advice}; format_in=text omits this warning",
@@ -425,13 +422,10 @@ def format_of(path: str | os.PathLike[str], format_in: str | None = None) -> str
 
 
 def files_to_read(pattern: str, format_in: str | None = None) -> list[tuple[str, str]]:
-    """Return the path and the format of each file that `files_matching` finds, or of the one dataset.
-
-    Raises ElmoFastError if there is none.
-    """
+    """Return the path and the format of each file that `files_matching` finds, or of the one dataset."""
     if (format_in or detected_format(pattern)) == "dataset":
         return [(pattern, "dataset")]
-    return [(path, format_of(path, format_in)) for path in files_matching(pattern)]
+    return [(path, input_format(path, format_in)) for path in files_matching(pattern)]
 
 
 def sentences_of(pattern: str, tokenizer: str | None = None, **reading: Unpack[Reading]) -> Iterator[Sentence]:
@@ -456,7 +450,7 @@ def opened_source(
     by `detected_format`; column, split: of tables; tokenizer: one of TOKENIZERS, not for FASTA and lists of tokens.
     Raises: ElmoFastError, OSError.
     """
-    format_in = format_of(path, format_in)
+    format_in = input_format(path, format_in)
     if format_in == "dataset":
         yield HubDataset(path, column, split, tokenizer)
         return
