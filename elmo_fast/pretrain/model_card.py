@@ -23,8 +23,8 @@ embedder = ElmoEmbedder.from_pretrained("{name}")
 layers = embedder.embed_sentence(["Pretrained", "biLMs", "are", "useful", "."])  # [{layers}, 5, {width}] float32
 ```
 
-`Elmo.from_pretrained("{name}")` is the torch module with learned mixes of the layers; {files}, for `elmo-fast embed`
-{eval}and `elmo-fast convert`. The package is elmo_fast {package}.
+`Elmo.from_pretrained("{name}")` is the torch module with learned mixes of the layers; {files},
+for `elmo-fast embed`{eval} and `elmo-fast convert`. The package is elmo_fast {package}.
 """
 CARD = "README.md"
 # The last line of a card, before the digest of what stands above it.
@@ -77,7 +77,7 @@ def model_card(
         name=name,
         layers=options.lstm.n_outputs + 1,
         width=2 * options.lstm.projection_dim,
-        eval="`elmo-fast eval` " if "softmax.bias" in state else "",
+        eval=", `elmo-fast eval`" if "softmax.bias" in state else "",
         files=f"`elmo-fast download {name}` fetches the files" if on_hub else f"`--model {name}` names the folder",
         package=elmo_fast.__version__ + (", with its extra `hub`" if on_hub else ""),
     )

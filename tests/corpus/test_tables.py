@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from elmo_fast.corpus import count_words_of, is_prepared, open_corpus, pieces, prepare, read_corpus
+from elmo_fast.corpus import count_words_of, is_prepared, open_corpus, pieces, prepare, read_corpus, word_counts
 from elmo_fast.corpus.folder import heldout_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary
@@ -70,6 +70,7 @@ def test_the_same_lines_are_held_out_of_any_files_by_any_number_of_processes(tab
     """Of text in small pieces, of the same lines in reverse order, and of tables; no line is on both sides."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", 700)
     monkeypatch.setattr(pieces, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(word_counts, "BYTES_PER_PROCESS", 1)
     (tables / "reverse.txt").write_text("\r\n".join(f" {line} " for line in reversed(LINES)), encoding="utf-8")
     held, trained = [], []
     for name, processes in (("text.txt", 1), ("text.txt", 3), ("reverse.txt", 1), ("tables", 1)):
