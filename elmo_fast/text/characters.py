@@ -217,10 +217,10 @@ def warn_of_decomposed(words: Iterable[str]) -> None:
     if apart:
         _units_warned_of.add("NFC")
         warnings.warn(
-            f"{len(apart)} of {text.count(chr(10)) + 1} different words have combining marks, such as "
-            f"{quoted(apart[0])}, that the form NFC composes with their letters: the same word written in both ways "
-            "has two spellings; a tokenizer whose name ends in +nfc, such as --tokenizer whitespace+nfc (tokenizer=), "
-            "composes them, and is stored with a model that is trained so",
+            f"words with combining marks that Unicode's form NFC composes with their letters: {len(apart)} different "
+            f"ones, such as {quoted(apart[0])}; the model reads another word where it is written composed. A tokenizer "
+            "whose name ends in +nfc composes them, and is stored with a model that is trained with it: --tokenizer "
+            "whitespace+nfc (tokenizer=)",
             stacklevel=4,
         )
 
