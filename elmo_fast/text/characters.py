@@ -217,10 +217,9 @@ def warn_of_decomposed(words: Iterable[str]) -> None:
     if apart:
         _units_warned_of.add("NFC")
         warnings.warn(
-            f"words with combining marks that Unicode's form NFC composes with their letters: {len(apart)} different "
-            f"ones, such as {quoted(apart[0])}; the model reads another word where it is written composed. A tokenizer "
-            "whose name ends in +nfc composes them, and is stored with a model that is trained with it: --tokenizer "
-            "whitespace+nfc (tokenizer=)",
+            f"words whose combining marks Unicode's form NFC would compose: {len(apart)}, such as {quoted(apart[0])}; "
+            "written composed, each is another word to the model. A tokenizer whose name ends in +nfc composes them "
+            "(--tokenizer whitespace+nfc), and a model stores the one that it is trained with",
             stacklevel=4,
         )
 
