@@ -74,9 +74,8 @@ class Piece(NamedTuple):
 
 def size_of(path: str) -> int:
     """Return the bytes of a file or of the files of a folder; 0 for a dataset that is somewhere else."""
-    folder = pathlib.Path(path)
-    files = [folder] if folder.is_file() else [file for file in folder.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+    place = pathlib.Path(path)
+    return sum(file.stat().st_size for file in (place, *place.rglob("*")) if file.is_file())
 
 
 def bytes_of_text(pattern: str, format_in: str | None = None) -> int:
