@@ -160,7 +160,8 @@ OptimizerConfig.batch_size=128 TaskConfig.batch_size=32 context_free_vectors.bat
 occurrence_vectors.batch_size=64 write_word_vectors.batch_size=1024 bias=True bidirectional=True
 LSTM.bidirectional=False load_vectors.cache=True cache_size=16384 case_insensitive=True cell_clip=3.0
 LstmOptions.cell_clip=None char_embedding_dim=16 characters=False LexiconOptions.characters=()
-checkpoint_interval=1250 chunk_bytes=33554432 clustering='kmeans' clusters='auto' copy_model=False
+checkpoint_interval=1250 chunk_bytes=33554432 clustering='kmeans' clusters='auto'
+DataConfig.column='text' copy_model=False
 correction='tensorflow' crf=False cuda_graph=True cuda_graphs=False data=<factory> dev_path=''
 device='cpu' LSTM.device=None alias_sample.device=None log_uniform_sample.device=None dim=4096 CharCNN.dim=16
 dimension=100 do_layer_norm=False dropout=0.5 BiLSTM.dropout=0.0 ElmoOptions.dropout=0.1 LSTM.dropout=0.0
@@ -169,7 +170,8 @@ elmo_dropout=0.5 elmo_learning_rate=0.0001 embedding_dim=30 CharCnnOptions.embed
 TaskConfig.epochs=100 train_glove.epochs=25 eps=1e-12 error_if_nonfinite=False filters=<factory>
 CharCNN.filters=((1,32),(2,32),(3,64),(4,128),(5,256),(6,512),(7,1024)) CharacterFeatures.filters=((3,30),)
 final_share=0.0 fine_tune=False format='auto' evaluate_task.format=None predict_task.format=None from_hub=True
-go_forward=True grad_clip=5.0 hidden=128 highways=2 index_name='elmo_tokens' initial_accumulator_value=1.0
+go_forward=True grad_clip=5.0 heldout_share=0.0
+hidden=128 highways=2 index_name='elmo_tokens' initial_accumulator_value=1.0
 initialise=True input='characters' keep_best=False keep_checkpoints=2 keep_sentence_boundaries=False l2=0.001
 labelled=True language='en' layer=0 ElmoFeatures.layer='mix' TaskConfig.layer='mix' TextTokens.layer=-1
 averaged_vectors.layer='top' occurrence_vectors.layer='top' layer_norm=False nearest_sentences.layers='average'
@@ -191,7 +193,8 @@ train_task.report=print requires_grad=False residual=False restrict_vocab=300000
 reverse=False ElmoLstm.run_layers.reverse=(False,True) projected_lstm.reverse=(False,True) run=<factory> sample=0.001
 save_dir='' schedule='constant' seed=0 scalar_mix.seed=None semantics='allennlp' shuffle=True signature='default'
 source='thevocabulary' ElmoOptions.from_dict.source='options' Vectors.source='' check_state.source='state'
-spans='auto' sparse=False state_reset=0.0 stateful=True BiLM.forward.stateful=None ElmoLstm.forward.stateful=None
+spans='auto' sparse=False split='train'
+state_reset=0.0 stateful=True BiLM.forward.stateful=None ElmoLstm.forward.stateful=None
 _ElmoBiLm.forward.stateful=None statistics='allennlp' symmetric=True task='tag' tensorboard=False title=''
 token_min_padding_length=0 topn=10 train_bilm=True train_path='' train_prefix='' train_share=1.0 train_vectors=True
 TaskConfig.train_vectors=False trainable=False ScalarMix.trainable=True unique_words=True unknown_as_wrong=False
