@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO
 
@@ -47,6 +47,10 @@ class Source(abc.ABC):
         Without tokens where a line is blank. Raises ElmoFastError, OSError.
         """
 
+    def shown(self, sentence: Sentence) -> str:
+        """Return what a list of results shows of a sentence."""
+        return sentence.name
+
     def place(self, index: int) -> str:
         """Name the sentence of an index in messages: "line 3"."""
         return f"{self.unit} {index + 1}"
@@ -64,13 +68,14 @@ class OtherColumns(NamedTuple):
 
 
 class Lines(Source):
-    """Lines of text that lie in memory."""
+    """Sentences that lie in memory: lines of text, or lists of words."""
 
-    def __init__(self, name: str, lines: Iterable[str], tokenizer: str | None = None) -> None:
+    def __init__(self, name: str, lines: Sequence[Any], tokenizer: str | None = None) -> None:
         self.name, self._lines, self._tokenize = name, lines, tokenizer_of(tokenizer)
 
     def sentences(self) -> Iterator[Sentence]:
-        return (Sentence(self._tokenize(line), line) for line in self._lines)
+        for line, words in zip(self._lines, checked_sentences(self._lines, self.name, self._tokenize), strict=True):
+            yield Sentence(list(words), line if isinstance(line, str) else " ".join(line))
 
 
 class TextFile(Source):
