@@ -79,12 +79,13 @@ def _print_sentences(options: _NeighboursOptions) -> None:
                 layers=layers,
                 pool=options.pool or "mean",
                 tokenizer=tokenizer,
-                keep=False,
+                keep=options.layer == "all",
                 progress=progress.reach,
                 **_common.arguments(options, "cache", "remove_components", "batch_size", "max_tokens"),
             )
             words = [words for _, words in queries]
-            results = index.search_layers(words, options.topn, layer_names(layers, bilm.num_layers))
+            names = layer_names(layers, bilm.num_layers)
+            results = {name: index.search(words, options.topn, layer=name) for name in names}
     found = [sentence.text for near in results.values() for each in near for sentence in each]
     lines = [*(query for query, _ in queries), *found]
     if stored is None and first_raw_line(lines, [len(line.split()) for line in lines]) is not None:
@@ -112,13 +113,11 @@ def _queries(options: _NeighboursOptions, tokenizer: str | None) -> list[tuple[s
 def _print_tokens(options: _NeighboursOptions, index: int) -> None:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
-    for name in ("pool", "remove_components"):
+    for name in ("pool", "remove_components", "query_file"):
         if getattr(options, name) is not None:
             raise ElmoFastError(f"--{name} is for sentences, and --index for tokens; leave out one of them")
     tokenizer = _common.tokenizer_of(options)
-    [(_, query), *others] = _queries(options, tokenizer)
-    if others:
-        raise ElmoFastError(f"--index takes one query; got {len(others) + 1}")
+    query = tokenizer_of(tokenizer)(options.query)
     check_query(query, index, options.topn)
     with opened_source(options.corpus, **_common.reading(options, tokenizer)) as corpus:
         bilm = _common.load_embedder(options).elmo_bilm

@@ -169,7 +169,7 @@ class SentenceIndex:
             source: the text; tokenizer: what splits it, and queries.
             cache: folder that the first call writes and later ones read. A damaged one is written again, with a
                 warning; one of a different text, model or setting is refused.
-            keep: False keeps no vectors, if there is no cache and nothing to remove: each search runs the model.
+            keep: False keeps no vectors, if there is no cache and nothing to remove: a search runs the model.
             layers, pool, remove_components, progress: as in ElmoEmbedder.index; sizes: batch_size and max_tokens.
 
         Raises: ElmoFastError, OSError.
@@ -218,48 +218,33 @@ class SentenceIndex:
 
         Raises: ElmoFastError: a query without words, a layer that the index does not have.
         """
+        check_counts(topn=topn)
         layers = self.made_from["layers"]
         name = str(layer) if layer is not None or len(layers) > 1 else layers[0]
         if name not in layers:
             raise ElmoFastError(f"layer must be one of those of the index, {', '.join(layers)}; got {layer!r}")
-        return self.search_layers(queries, topn, [name])[name]
-
-    def search_layers(
-        self, queries: str | Iterable[str | Sequence[str]], topn: int, layers: Sequence[str]
-    ) -> dict[str, list[list[NearestSentence]]]:
-        """Search by each of these layers, "average" or numbers as strings, in one pass; else as `search`."""
-        check_counts(topn=topn)
         texts = [queries] if isinstance(queries, str) else queries
         words = list(checked_sentences(texts, "queries", tokenizer_of(self.made_from["tokenizer"])))
         if blank := [number for number, tokens in enumerate(words) if not len(tokens)]:
             raise ElmoFastError(f"queries[{blank[0]}] must have at least one word; it is blank")
-        stored = self.made_from["layers"]
-        vectors = np.empty((len(words), *self._removed.shape[1:]), np.float32)
-        for batch in run_batches(self._bilm, words, "average" if stored == ["average"] else list(map(int, stored))):
-            vectors[batch.indices] = [pooled(each, self.made_from["pool"]) for each in batch.vectors()]
-        columns = [stored.index(name) for name in layers]
-        searches = [Search(self._reduced(vectors, column), topn) for column in columns]
+        column, vectors = layers.index(name), np.empty((len(words), self._removed.shape[2]), np.float32)
+        for batch in run_batches(self._bilm, words, name if name == "average" else int(name)):
+            vectors[batch.indices] = [pooled(each[0], self.made_from["pool"]) for each in batch.vectors()]
+        search = Search(self._reduced(vectors, column), topn)
         for first, rows in self._rows() if words else ():
-            for column, search in zip(columns, searches, strict=True):
-                search.add(first, self._reduced(rows, column))
-        return {
-            name: [
-                [
-                    NearestSentence(cosine, number, self.sentences[number])
-                    for cosine, number in zip(cosines, self._numbers[rows].tolist(), strict=True)
-                ]
-                for rows, cosines in zip(near.rows, near.cosines.tolist(), strict=True)
-            ]
-            for name, near in zip(layers, (search.nearest() for search in searches), strict=True)
-        }
+            search.add(first, self._reduced(rows[:, column], column))
+        near = search.nearest()
+        return [
+            [NearestSentence(cosine, number, self.sentences[number]) for cosine, number in zip(*pairs, strict=True)]
+            for pairs in zip(near.cosines.tolist(), self._numbers[near.rows].tolist(), strict=True)
+        ]
 
-    def _reduced(self, vectors: Floats, column: int) -> Floats:
-        """Return one layer of vectors [n, K, 2D], less the mean and the components."""
-        rows = vectors[:, column]
-        if len(self._removed):
-            rows, components = rows - self._removed[0, column], self._removed[1:, column]
-            rows -= (rows @ components.T) @ components
-        return rows
+    def _reduced(self, rows: Floats, column: int) -> Floats:
+        """Return vectors [n, 2D] of one layer, less the mean and the components."""
+        if not len(self._removed):
+            return rows
+        centred, components = rows - self._removed[0, column], self._removed[1:, column]
+        return centred - (centred @ components.T) @ components
 
     def save(self, folder: Path) -> None:
         """Write the index into a folder, which is complete or not there. Raises: OSError."""

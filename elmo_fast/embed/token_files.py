@@ -428,7 +428,7 @@ class FlatFile(NamedTuple):
     names: list[str] | None = None
 
 
-def read_names(path: pathlib.Path) -> list[str] | None:
+def names_in(path: pathlib.Path) -> list[str] | None:
     """Return the sentences, or their keys, in a safetensors file of `embed`; None if it does not store them."""
     from safetensors import safe_open
 
@@ -497,4 +497,4 @@ def _cache_in(folder: pathlib.Path) -> FlatFile:
     file = read_flat(folder / VECTORS)
     if file.metadata.get("format") != FORMAT:
         raise CheckpointError(f"{folder / VECTORS}: written by another version")
-    return file._replace(names=read_names(folder / VECTORS))
+    return file._replace(names=names_in(folder / VECTORS))

@@ -15,16 +15,7 @@ from elmo_fast._io.atomic_folder import check_files
 from elmo_fast._io.fields import read_json
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
-from elmo_fast.embed.token_files import (
-    FORMATS,
-    NAMED,
-    FileLayout,
-    FlatFile,
-    check_room,
-    format_of,
-    read_flat,
-    read_names,
-)
+from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, FlatFile, check_room, format_of, names_in, read_flat
 from elmo_fast.errors import CheckpointError, ElmoFastError
 
 Rows = npt.NDArray[Any]
@@ -111,7 +102,7 @@ class ElmoVectors(Sequence[Rows]):
 
     def _names_of(self, number: int) -> list[str] | None:
         if self._plan is None:
-            return read_names(self.path)
+            return names_in(self.path)
         if self._plan.making.names == "none":
             return None
         return read_json(self.path / name_of(number) / NAMES, list[str])
