@@ -34,7 +34,7 @@ def test_public_names_import_and_have_a_docstring():
 
 
 @pytest.mark.parametrize(
-    ("package", "count"), [("ops", 4), ("tokens", 2), ("tasks", 1), ("static", 1), ("pictures", 2)]
+    ("package", "count"), [("ops", 4), ("tokens", 1), ("tasks", 1), ("static", 1), ("pictures", 2)]
 )
 def test_help_describes_the_fields_of_results(package, count):
     """Not as "Alias for field number 0"; the count shows that the test finds the package's tuples."""
