@@ -169,20 +169,20 @@ TaskConfig.epochs=100 train_glove.epochs=25 eps=1e-12 error_if_nonfinite=False f
 CharCNN.filters=((1,32),(2,32),(3,64),(4,128),(5,256),(6,512),(7,1024)) CharacterFeatures.filters=((3,30),)
 final_share=0.0 fine_tune=False format='auto' evaluate_task.format=None predict_task.format=None from_hub=True
 go_forward=True grad_clip=5.0 hidden=128 highways=2 index_name='elmo_tokens' initial_accumulator_value=1.0
-initialise=True input='characters' keep_best=False keep_checkpoints=2 keep_sentence_boundaries=False l2=0.001
-labelled=True language='en' layer=0 ElmoFeatures.layer='mix' TaskConfig.layer='mix' TextTokens.layer=-1
-averaged_vectors.layer='top' occurrence_vectors.layer='top' layer_norm=False nearest_sentences.layers='average'
-nearest_tokens.layers='top' TaskConfig.learning_rate=0.001 train_glove.learning_rate=0.05
+initialise=True input='characters' keep=True keep_best=False keep_checkpoints=2 keep_sentence_boundaries=False
+l2=0.001 labelled=True language='en' layer=0 ElmoFeatures.layer='mix' SentenceIndex.search.layer=None
+TaskConfig.layer='mix' TextTokens.layer=-1 averaged_vectors.layer='top' occurrence_vectors.layer='top'
+layer_norm=False nearest_tokens.layers='top' TaskConfig.learning_rate=0.001 train_glove.learning_rate=0.05
 train_word2vec.learning_rate=0.025 log_interval=100 OptimizerConfig.loss='sampled_softmax' lstm_layers=1
-marks=('[',']') match_case=False max_characters=50 max_characters_per_token=50 averaged_vectors.max_tokens=4096
-cached_layers.max_tokens=4096 memory=1073741824 method='tsne' senses_of.method='pca' TaskConfig.metric='auto'
+marks=('[',']') match_case=False max_characters=50 max_characters_per_token=50 max_tokens=4096
+nearest_tokens.max_tokens=None memory=1073741824 method='tsne' senses_of.method='pca' TaskConfig.metric='auto'
 micro_batches=1 min_count=5 DataConfig.min_count=3 Vocabulary.build.min_count=1 averaged_vectors.min_count=1
 mix_l2=0.001 mixes=1 PretrainConfig.model=<factory> most=2000 most_labels=300 n_characters=262
 OptimizerConfig.n_epochs=10 n_highway=2 CharCnnOptions.n_highway=0 n_layers=2 LstmOptions.n_layers=1
 OptimizerConfig.n_negative_samples_batch=8192 name='words' Vocabulary.check.name='vocabulary'
 names=('vocab.txt','vocab.txt.gz') namespace='elmo_characters' train_word2vec.negative=5 norm_type=2.0
 num_characters=262 num_layers=1 objective='ns' offset=0 optimiser='adagrad' optimizer=<factory> TaskConfig.patience=5
-pool='mean' pooling='both' power=1.0 NegativeSamplingLoss.power=0.75 precision='float32' probabilities=False
+pooling='both' power=1.0 NegativeSamplingLoss.power=0.75 precision='float32' probabilities=False
 occurrence_vectors.progress=<lambda> ModelConfig.proj_clip=3.0 proj_size=0 project=True CharCNN.projection=512
 projection_clip=3.0 ModelConfig.projection_dim=512 recurrent_dropout_probability=0.0 replaced=()
 train_task.report=print requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto'

@@ -96,7 +96,7 @@ def read_vectors(path: Path, expected: Mapping[str, Any]) -> tuple[FlatFile, Mad
     stored = parsed(file.metadata.get("made_from", ""), MadeFrom, f"{os.fspath(path)}: made_from")
     others = [name for name in expected if name != "layers" and stored.get(name) != expected[name]]
     if "corpus" in expected:
-        others += stored.keys() - expected.keys()
+        others += [name for name in stored if name not in expected]
     if others or not set(expected.get("layers", ())) <= set(stored["layers"]):
         what = f"a different {', '.join(others)}" if others else f"layers {', '.join(stored['layers'])} only"
         raise ElmoFastError(f"cache {os.fspath(path)} is of {what}; name another file, or remove this one")
