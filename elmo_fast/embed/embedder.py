@@ -264,7 +264,7 @@ class ElmoEmbedder:
 
         Args:
             sentences: raw strings, which the tokenizer splits, or lists of words; or any `elmo_fast.text.Source`, which
-                is read three times. Their vectors stay in memory: 4 bytes x sentences x width, for each layer.
+                is read twice. Their vectors stay in memory: 4 bytes x sentences x width, for each layer.
             layers: "average", "top", a number from 0; "all" or several, of which each search names one.
             tokenizer: its name, stored for queries too; None: the model's, or "basic" if it stores none.
             remove_components: 0 subtracts the mean of all vectors, which they share and which raises every cosine; more

@@ -24,7 +24,7 @@ from elmo_fast.embed.token_files import FlatFile, check_room, read_cache_folder,
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
 from elmo_fast.modules.bilm import BiLM, model_digest
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
-from elmo_fast.text import Source, checked_sentences
+from elmo_fast.text import ScannedText, Source, checked_sentences
 from elmo_fast.text import tokenizer as tokenizer_of
 
 Floats = npt.NDArray[np.float32]
@@ -75,14 +75,11 @@ class SearchedText:
 
         sizes: batch_size and max_tokens. Raises ElmoFastError if the text has changed.
         """
-        words, done = (sentence.tokens for sentence in self.source.sentences()), 0
+        done, words = 0, ScannedText(self.lengths, None, False, self.source).sentences()
         for batch in run_batches(bilm, words, layers, **sizes):
-            for number, tokens, vectors in zip(batch.indices, batch.sentences, batch.vectors(), strict=True):
-                if number >= len(self.lengths) or len(tokens) != self.lengths[number]:
-                    raise ElmoFastError(f"{self.source.name} changed while being read, at {self.source.place(number)}")
-                yield number, vectors
+            yield from zip(batch.indices, batch.vectors(), strict=True)
             done += sum(map(len, batch.sentences))
-            del batch, vectors  # or they would stay in memory while the next batch runs
+            del batch  # or it would stay in memory while the next one runs
             if progress is not None:
                 progress(done, int(self.starts[-1]))
 
