@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast._docstrings import document
+from elmo_fast._io.atomic_folder import MANIFEST, has_files
 from elmo_fast._io.fields import parsed
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.layers import Layers, layer_names
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.search import Search, blocks
 from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import FlatFile, check_room, read_cache_folder, writing_cache_folder
+from elmo_fast.embed.token_files import VECTORS, FlatFile, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
 from elmo_fast.modules.bilm import BiLM, model_digest
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
@@ -206,7 +207,9 @@ class SentenceIndex:
     def search(
         self, queries: str | Iterable[str | Sequence[str]], topn: int = 10, *, layer: str | int | None = None
     ) -> list[list[NearestSentence]]:
-        """Find the sentences nearest to each query, nearest first, of equal ones the earlier: a list for each query.
+        """Find the sentences nearest to each query: for each a list of (cosine, number, text).
+
+        Nearest first, of equal ones the earlier.
 
         Args:
             queries: raw strings or lists of words, or one string, which gives a list of one list.
@@ -244,7 +247,12 @@ class SentenceIndex:
         return centred - (centred @ components.T) @ components
 
     def save(self, folder: Path) -> None:
-        """Write the index into a folder, which is complete or not there. Raises: OSError."""
+        """Write the index into a folder, which is complete or not there.
+
+        Raises: ElmoFastError: a folder of something else; OSError.
+        """
+        if os.path.isdir(folder) and os.listdir(folder) and not has_files(folder, VECTORS, MANIFEST):
+            raise ElmoFastError(f"{os.fspath(folder)}: holds other files than an index; name another folder")
         lengths = np.zeros(len(self) + 1, np.int64)  # rows of each sentence; the last entry is what is removed
         lengths[self._numbers], lengths[-1] = 1, len(self._removed)
         about, (layers, width) = json.dumps(self.made_from), self._removed.shape[1:]

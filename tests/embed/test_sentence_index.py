@@ -75,6 +75,8 @@ def test_a_folder_of_another_model_is_refused_and_a_damaged_one(embedder, tmp_pa
     make_weights(tmp_path / "other", seed=5)
     with pytest.raises(ElmoFastError, match="is of a different model;"):
         SentenceIndex.load(tmp_path / "index", ElmoEmbedder.from_pretrained(tmp_path / "other"))
+    with pytest.raises(ElmoFastError, match="holds other files than an index; name another folder"):
+        embedder.index(TEXTS).save(tmp_path / "other")
     file = tmp_path / "index" / VECTORS
     whole = file.read_bytes()
     file.write_bytes(whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:])
