@@ -34,7 +34,7 @@ _MODULES = {
         "FullSoftmaxLoss",
         "clip_grad_norm_",
     ),
-    "embed": ("ElmoEmbedder", "ElmoVectors"),
+    "embed": ("ElmoEmbedder", "ElmoVectors", "SentenceIndex"),
     "text": ("Vocabulary", "batch_to_ids"),
 }
 __getattr__, __dir__ = lazy("elmo_fast", _MODULES, "__version__")

@@ -68,7 +68,7 @@ Tokenizer = Literal["whitespace", "basic", "spacy", "logs", "whitespace+nfc", "b
 TOKENIZERS: tuple[str, ...] = get_args(Tokenizer)
 
 # Of sentences to read (text/sources.py).
-FormatIn = Literal["text", "fasta", "parquet", "dataset", "csv", "tsv", "jsonl"]
+FormatIn = Literal["text", "fasta", "conllu", "parquet", "dataset", "csv", "tsv", "jsonl"]
 FORMATS_IN: tuple[str, ...] = get_args(FormatIn)
 
 # Of the vectors of a sentence's tokens (embed/layers.py).

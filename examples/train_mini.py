@@ -22,14 +22,11 @@ def main() -> int:
     texts = ["--train_prefix", arguments.train_prefix, "--heldout_prefix", arguments.heldout_prefix]
     texts += ["--precision", arguments.precision]
     run, softmax = arguments.run, f"{arguments.run}-softmax"
-    alone = (
-        "--train_bilm false --loss full_softmax --max_vocab_size 10000 --batch_size 256 --max_steps 1300 --schedule linear"
-    )
+    alone = "--train_bilm false --loss full_softmax --max_vocab_size 10000 --batch_size 256 --max_steps 1300"
+    decay = ["--schedule", "linear", "--final_share", "0.1"]
     return (
         elmo_fast(["pretrain", "--config", "mini", *texts, "--save_dir", run, *more])
-        or elmo_fast(
-            ["pretrain", "--init_from", run, *alone.split(), "--final_share", "0.1", *texts, "--save_dir", softmax]
-        )
+        or elmo_fast(["pretrain", "--init_from", run, *alone.split(), *decay, *texts, "--save_dir", softmax])
         or elmo_fast(
             ["convert", "--model", softmax, "--to", "safetensors", "--precision", "int8", "--out_dir", arguments.folder]
         )

@@ -33,7 +33,7 @@ from elmo_fast.static import Vectors
 from elmo_fast.tasks import evaluate_task, load_task, predict_task, train_task
 from elmo_fast.tasks.features import CharacterFeatures, StaticFeatures
 from elmo_fast.tasks.heads import Classifier, Tagger
-from elmo_fast.tokens import TextTokens, nearest_sentences
+from elmo_fast.tokens import TextTokens
 from tests.pretrain import toy as language
 from tests.support.weights import make_weights
 from tests.tasks import toy as task
@@ -49,7 +49,7 @@ def embed(folder):
     text, elmo = folder / "text.txt", ElmoEmbedder.from_pretrained(folder / "model")
     text.write_text("\n".join(map(" ".join, SENTENCES)), encoding="utf-8")
     elmo.embed_file(text, folder / "vectors.safetensors")
-    nearest = nearest_sentences(elmo.elmo_bilm, text, "the cat", topn=2)["average"]
+    [nearest] = elmo.index(SENTENCES, remove_components=1).search("the cat", topn=2)
     vectors = elmo.encode(SENTENCES, output="torch")
     yield from (*elmo.embed_batch(SENTENCES), elmo.batch_to_embeddings(SENTENCES)[0], vectors)
     yield from (elmo.similarity(vectors.numpy(), vectors), elmo.similarity(vectors.numpy(), vectors.numpy()))

@@ -61,6 +61,8 @@ def sentence_transformer(bilm):
 OF_TEXTS = {
     "encode": lambda e, w, x: e.encode(x),
     "encode to pandas": lambda e, w, x: e.encode(x, output="pandas"),
+    "index": lambda e, w, x: e.index(x),
+    "search": lambda e, w, x: e.index(["so"]).search(x),
     "ElmoVectorizer": lambda e, w, x: vectorizer(e.elmo_bilm).transform(x),
     "sentence-transformers": lambda e, w, x: sentence_transformer(e.elmo_bilm).preprocess(x),
     "tensorflow_hub": lambda e, w, x: Module(e.elmo_bilm)(x),

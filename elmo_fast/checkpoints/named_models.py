@@ -4,16 +4,19 @@ import contextlib
 import functools
 import os
 import re
-import socket
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
+from tqdm import tqdm
+
 from .._io.atomic_folder import MANIFEST, has_files, write_folder
+from .._io.fields import MOST_BYTES
 from .._runtime.memory import size
 from ..errors import CheckpointError, did_you_mean, install_command, sentence_of, shortened
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
@@ -152,8 +155,9 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with write_folder(target) as new:
-            for file in (model.options, model.weights):
-                _download(name, f"{BASE}{model.folder}/{file}", new / file)
+            bytes_of_weights = 8e6 * (model.millions or 250)  # twice what is known
+            for file, most in ((model.options, MOST_BYTES), (model.weights, int(bytes_of_weights))):
+                _download(name, f"{BASE}{model.folder}/{file}", new / file, most)
             try:
                 load_checkpoint(options_file=new / model.options, weight_file=new / model.weights)
             except CheckpointError as error:
@@ -169,14 +173,17 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
     return target
 
 
-def _download(name: str, url: str, file: Path) -> None:
-    """Download one file, whose completeness its reader checks."""
-    import torch
-
-    waits = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(waits or _TIMEOUT)  # torch names none, and a silent server would be waited for for ever
+def _download(name: str, url: str, file: Path, most: int) -> None:
+    """Download one file of up to `most` bytes, whose completeness its reader checks."""
     try:
-        torch.hub.download_url_to_file(url, str(file), progress=sys.stderr.isatty())
+        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, open(file, "wb") as out:
+            total = done = int(answer.headers.get("Content-Length", 0))
+            with tqdm(total=total or None, unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+                while done <= most and (part := answer.read(1 << 20)):
+                    bar.update(out.write(part))
+                    done = max(total, out.tell())
+        if done > most:
+            raise ValueError(f"it sends {size(done)}, more than {size(most)}")
     except (URLError, HTTPException, ConnectionError, TimeoutError, ValueError, OverflowError) as error:
         reason = shortened(" ".join(str(error).split()) or type(error).__name__)
         if isinstance(error, HTTPError):
@@ -184,8 +191,6 @@ def _download(name: str, url: str, file: Path) -> None:
         raise CheckpointError(
             f"{name}: {url} cannot be downloaded ({reason}); if you have the files, give their folder"
         ) from error
-    finally:
-        socket.setdefaulttimeout(waits)
 
 
 def download(name: str, folder: PathLike | None = None) -> Path:

@@ -50,10 +50,11 @@ SHARED = {
     "replacing numbers, hex ids, addresses, paths and times by <NUM> ...; with +nfc, of text whose combining marks are "
     "composed (default: the model's, else whitespace; raw text needs basic)",
     "format_in": "format of the text; fasta: residues are tokens, and the first word of a '>' line names the sequence "
-    "(in hdf5, the dataset); parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's "
-    "datasets, or a name on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line "
-    "(default: by the ending, parquet or dataset if it is such a folder, else text)",
-    "column": "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
+    "(in hdf5, the dataset); conllu: forms are tokens, and sent_id names the sentence in the same way; parquet: a "
+    "file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's datasets, or a name on the hub; "
+    "csv and tsv: the first line names the columns; jsonl: a JSON object per line (default: by the ending, parquet or "
+    "dataset if it is such a folder, else text)",
+    "column": "of a table (parquet, dataset, csv, tsv, jsonl): the column of the sentences, strings or lists of tokens",
     "split": "with dataset: which split, if it has several",
     "processes": "number of processes that read the text (default: one per core)",
     "ray": "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; "

@@ -1,5 +1,6 @@
 """`elmo-fast neighbours` and `elmo-fast cache-vocab`: vectors in context searched, those without context written."""
 
+import dataclasses
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,10 @@ class _NeighboursOptions(Model, Reading):
     """text to search, one sentence per line, plain, .gz or .zst; - is the standard input; or as --format_in says"""
     corpus: str = ""
     """same as TEXT"""
-    query: str
+    query: str = ""
     """sentence whose nearest sentences to list; with --index: that has the token"""
+    query_file: str | None = None
+    """text with many queries, in place of --query: one per line, or any file that TEXT can be"""
     index: int | None = None
     """position of a token in --query, from 0: list the nearest tokens, not sentences; TEXT and --query are split by the
     same --tokenizer"""
@@ -35,9 +38,12 @@ class _NeighboursOptions(Model, Reading):
     backward half of the first (default: mean)"""
     batch_size: int | None = None
     max_tokens: int | None = None
+    remove_components: int | None = None
+    """of sentences: subtract the mean of all vectors (0), or also their first principal components (1, 2, ...)"""
     cache: str | None = option(None, writes="file")
-    """with --index: folder for the vectors of TEXT, which the first query writes and later queries read; it takes 4
-    bytes x tokens x width (1024 in the original model) per layer"""
+    """folder for the vectors of TEXT, which the first command writes and later ones read; refused if TEXT, the model or
+    an option of the vectors has changed; it takes 4 bytes x sentences (with --index: tokens) x width (1024 in the
+    original model) per layer"""
     file_friendly_logging: bool = flag()
 
 
@@ -57,40 +63,59 @@ def run_neighbours(options: _NeighboursOptions) -> None:
 
 
 def _print_sentences(options: _NeighboursOptions) -> None:
-    from elmo_fast.tokens import nearest_sentences
+    from elmo_fast import SentenceIndex
+    from elmo_fast.embed.layers import layer_names
 
-    if options.cache is not None:
-        raise ElmoFastError("--cache stores the vectors of tokens: it needs --index; leave it out")
     stored = _common.tokenizer_of(options)
     tokenizer: Any = stored or "whitespace"
+    queries = _queries(options, tokenizer)
     with opened_source(options.corpus, **_common.reading(options, tokenizer)) as corpus:
-        bilm = _common.load_embedder(options).elmo_bilm
+        bilm = _common.load_embedder(dataclasses.replace(options, tokenizer=None)).elmo_bilm  # of any text, one digest
+        layers = _common.layer_of(options.layer or "average")
         with _common.Progress(options) as progress:
-            results = nearest_sentences(
+            index = SentenceIndex.build(
                 bilm,
                 corpus,
-                options.query,
-                layers=_common.layer_of(options.layer or "average"),
+                layers=layers,
                 pool=options.pool or "mean",
                 tokenizer=tokenizer,
+                keep=options.layer == "all",
                 progress=progress.reach,
-                **_common.arguments(options, "topn", "batch_size", "max_tokens"),
+                **_common.arguments(options, "cache", "remove_components", "batch_size", "max_tokens"),
             )
-    lines = [options.query, *(sentence.text for near in results.values() for sentence in near)]
+            words = [words for _, words in queries]
+            names = layer_names(layers, bilm.num_layers)
+            results = {name: index.search(words, options.topn, layer=name) for name in names}
+    found = [sentence.text for near in results.values() for each in near for sentence in each]
+    lines = [*(query for query, _ in queries), *found]
     if stored is None and first_raw_line(lines, [len(line.split()) for line in lines]) is not None:
         warnings.warn(f"{options.corpus} {RAW_TEXT_ADVICE}", stacklevel=1)
-    for name, near in results.items():
-        print(f"{options.query}   layer {name}")
-        for rank, sentence in enumerate(near, start=1):
-            text = " ".join(sentence.text.split())  # a value of a table may have several lines
-            print(f"{rank:>3}  {sentence.cosine:.4f}  {corpus.place(sentence.line)}: {text}")
+    for number, (query, _) in enumerate(queries):
+        for name, near in results.items():
+            print(f"{query}   layer {name}")
+            for rank, sentence in enumerate(near[number], start=1):
+                text = " ".join(sentence.text.split())  # a value of a table may have several lines
+                print(f"{rank:>3}  {sentence.cosine:.4f}  {corpus.place(sentence.number)}: {text}")
+
+
+def _queries(options: _NeighboursOptions, tokenizer: str | None) -> list[tuple[str, list[str]]]:
+    """Return each query's text and tokens."""
+    split = tokenizer_of(tokenizer)
+    queries = [(options.query, split(options.query))] if options.query_file is None else []
+    if options.query_file is not None:
+        with opened_source(options.query_file, column=options.column, tokenizer=tokenizer) as asked:
+            queries += [(asked.shown(each), each.tokens) for each in asked.sentences() if each.tokens]
+    if bool(options.query) == bool(options.query_file) or not queries or not queries[0][1]:
+        raise ElmoFastError("give a query of at least one word with --query, or a file of them with --query_file")
+    return queries
 
 
 def _print_tokens(options: _NeighboursOptions, index: int) -> None:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
-    if options.pool is not None:
-        raise ElmoFastError("--pool is for sentences, and --index for tokens; leave out one of them")
+    for name in ("pool", "remove_components", "query_file"):
+        if getattr(options, name) is not None:
+            raise ElmoFastError(f"--{name} is for sentences, and --index for tokens; leave out one of them")
     tokenizer = _common.tokenizer_of(options)
     query = tokenizer_of(tokenizer)(options.query)
     check_query(query, index, options.topn)

@@ -7,6 +7,7 @@ from elmo_fast._lazy import lazy
 
 _MODULES = {
     "embedder": ("ElmoEmbedder",),
+    "sentence_index": ("SentenceIndex",),
     "token_vectors": ("TokenVectors",),
     "parts": ("ElmoVectors", "embed_parts", "merge_parts"),
 }

@@ -17,6 +17,7 @@ from elmo_fast._runtime.progress import Progress
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
+from elmo_fast.embed.sentence_index import SentenceIndex
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, Write, check_room, format_of
 from elmo_fast.embed.token_vectors import TokenVectors
@@ -25,8 +26,9 @@ from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
-from elmo_fast.text import ScannedText, check_sentences, check_words, checked_sentences, scan
+from elmo_fast.text import ScannedText, Source, check_sentences, check_words, checked_sentences, scan
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sources import Lines
 from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
 
 OUTPUTS = ("numpy", "torch", "pandas")
@@ -239,6 +241,40 @@ class ElmoEmbedder:
             return rows
         tensor = torch.from_numpy(rows)
         return tensor if output == "torch" or single else [*tensor]
+
+    def index(
+        self,
+        sentences: Iterable[str | Sequence[str]] | Source,
+        pool: Pool = "mean",
+        *,
+        layers: Layers = "average",
+        tokenizer: Tokenizer | None = None,
+        remove_components: int | None = None,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> SentenceIndex:
+        """Embed sentences as `encode` does, to search them: index.search(queries), index.save(folder).
+
+        Args:
+            sentences: raw strings, which the tokenizer splits, or lists of words; or any `elmo_fast.text.Source`, which
+                is read twice. Their vectors stay in memory: 4 bytes x sentences x width, for each layer.
+            layers: "average", "top", a number from 0; "all" or several, of which each search names one.
+            tokenizer: its name, stored for queries too; None: the model's, or "basic" if it stores none.
+            remove_components: 0 subtracts the mean of all vectors, which they share and which raises every cosine; more
+                also removes so many first principal components, of queries too. None: neither.
+            pool, batch_size: as in encode.
+            progress: called after each batch with the tokens done and the total.
+
+        Raises: ElmoFastError. Source: J. Mu and P. Viswanath, "All-but-the-Top", ICLR 2018.
+        """
+        tokenizer = tokenizer or self.elmo_bilm.options.tokenizer or RAW_TEXT
+        if not isinstance(sentences, Source):
+            check_sentences(sentences, texts=True)
+            sentences = Lines("sentences", list(sentences), tokenizer)
+        return SentenceIndex.build(
+            self.elmo_bilm, sentences, pool=pool, layers=layers, tokenizer=tokenizer,
+            remove_components=remove_components, batch_size=batch_size, progress=progress,
+        )  # fmt: skip
 
     @staticmethod
     def similarity(a: Any, b: Any) -> Any:

@@ -37,6 +37,12 @@ def layer_numbers(layers: Layers, count: int) -> list[int] | None:
     return list(numbers)
 
 
+def layer_names(layers: Layers, count: int) -> list[str]:
+    """Return the name of each chosen layer: "average", or its number. count: L+1. Raises: ElmoFastError."""
+    numbers = layer_numbers(layers, count)
+    return ["average"] if numbers is None else [str(number) for number in numbers]
+
+
 def layer_number(layer: str | int, count: int, also: str = "") -> int:
     """Return the number of one layer, given as "top" or as a number from 0, which may be text.
 

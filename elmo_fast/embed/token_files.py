@@ -417,11 +417,23 @@ FORMAT, VECTORS = "elmo_fast.token_vectors 5", "token_vectors.safetensors"
 
 
 class FlatFile(NamedTuple):
-    """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped."""
+    """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped.
+
+    names: of the sentences of a cache, if it stores them.
+    """
 
     offsets: npt.NDArray[np.int64]
     embeddings: npt.NDArray[Any]
     metadata: dict[str, str]
+    names: list[str] | None = None
+
+
+def names_in(path: pathlib.Path) -> list[str] | None:
+    """Return the sentences, or their keys, in a safetensors file of `embed`; None if it does not store them."""
+    from safetensors import safe_open
+
+    with read_failures_named(path), safe_open(path, framework="numpy") as file:
+        return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
 
 
 def read_flat(path: pathlib.Path) -> FlatFile:
@@ -452,15 +464,21 @@ def read_flat(path: pathlib.Path) -> FlatFile:
 
 @contextlib.contextmanager
 def writing_cache_folder(
-    path: str | os.PathLike[str], lengths: Sequence[int], layers: int, width: int, made_from: str
+    path: Path,
+    lengths: npt.ArrayLike,
+    layers: int,
+    width: int,
+    made_from: str,
+    names: Sequence[str] | None = None,
 ) -> Iterator[Write]:
     """Yield write(sentence, vectors [L, n, D]) of a new cache, which is at `path` once all sentences are written.
 
-    They may come in any order. lengths: tokens of each sentence; made_from: what the vectors depend on, for the reader.
+    They may come in any order. lengths: tokens of each sentence; made_from: what the vectors depend on, for the reader;
+    names: of the sentences.
     Raises OSError: the disk is full, the folder cannot be written.
     """
     about = {"format": FORMAT, "made_from": made_from}
-    layout = FileLayout(np.asarray(lengths, np.int64), layers, width, np.dtype(np.float32), about)
+    layout = FileLayout(np.asarray(lengths, np.int64), layers, width, np.dtype(np.float32), about, names)
     with write_folder(path) as new, FORMATS["safetensors"](new / VECTORS, layout) as write:
         yield write
 
@@ -479,4 +497,4 @@ def _cache_in(folder: pathlib.Path) -> FlatFile:
     file = read_flat(folder / VECTORS)
     if file.metadata.get("format") != FORMAT:
         raise CheckpointError(f"{folder / VECTORS}: written by another version")
-    return file
+    return file._replace(names=names_in(folder / VECTORS))

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from elmo_fast.embed.embedder import ElmoEmbedder
+from elmo_fast.embed.search import nearest
 from elmo_fast.embed.word_vectors import Vectors, load_vectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.report.page import table
 from elmo_fast.report.plan import ReportSettings
-from elmo_fast.static.neighbours import nearest, nearest_words
+from elmo_fast.static.neighbours import nearest_words
 from elmo_fast.tasks import Example
 from elmo_fast.tokens import TextTokens, in_context
 

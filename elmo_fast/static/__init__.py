@@ -7,7 +7,8 @@ _MODULES = {
     "elmo_fast.embed.word_vectors": ("Vectors", "load_vectors", "save_vectors"),
     "from_bilm": ("averaged_vectors", "context_free_vectors", "write_word_vectors"),
     "evaluation": ("evaluate_analogies", "evaluate_similarity"),
-    "neighbours": ("most_similar", "nearest", "nearest_words"),
+    "elmo_fast.embed.search": ("nearest",),
+    "neighbours": ("most_similar", "nearest_words"),
     "word2vec": ("train_word2vec",),
 }
 __getattr__, __dir__ = lazy("elmo_fast.static", _MODULES)

@@ -18,10 +18,10 @@ from elmo_fast._io.compressed import reading
 from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean
 from elmo_fast.text import opened_source, read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.conllu import CONLLU_COLUMNS, Column, Lines, Row, conllu_column, conllu_rows, filled, misfit
 from elmo_fast.text.sources import Column as TableColumn
 from elmo_fast.text.tokenizers import Tokenize
 
-CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # CoNLL-U's value of a column that is not annotated; in the other columns it is a value: no feature, no remark.
 UNSPECIFIED, MAY_BE_EMPTY = "_", ("feats", "deps", "misc")
 PER_WORD, TABLES = ("conllu", "columns"), ("csv", "jsonl", "parquet")
@@ -35,13 +35,7 @@ _SUFFIXES = {
 }
 _LINE_ENDS = re.compile("(\r\r\n|\r\n|\r|\n)")  # as read_lines splits
 _BLANKS = re.compile(r"[ \t]+")
-_RANGE_ID, _EMPTY_ID = re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
 _DOCUMENT = "-DOCSTART-"
-
-Column = str | int | None
-Lines = Iterator[tuple[int, str]]
-# The index of a line, its word and its label; None ends a sentence.
-Row = tuple[int, str, str] | None
 
 
 class Example(NamedTuple):
@@ -211,7 +205,7 @@ def write_tagged_conllu(
     Raises: ElmoFastError.
     """
     at = CONLLU_COLUMNS.index(conllu_column(os.fspath(source), column))
-    words = [row[0] for row in _conllu(os.fspath(source), read_lines(source), column) if row is not None]
+    words = [row[0] for row in conllu_rows(os.fspath(source), read_lines(source), column) if row is not None]
     replaced = dict(zip(words, itertools.chain.from_iterable(tags), strict=True))
     with reading(source) as file:
         parts = _LINE_ENDS.split(file.read().decode())
@@ -236,41 +230,6 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
             words, labels = [], []
 
 
-def conllu_column(path: str, column: Column) -> str:
-    """Return the name of a column of a CoNLL-U file, upos if it is None. Raises: ElmoFastError."""
-    names = dict(zip(map(str, range(len(CONLLU_COLUMNS))), CONLLU_COLUMNS, strict=True))
-    name = "upos" if column is None else names.get(str(column), str(column))
-    if name not in CONLLU_COLUMNS:
-        raise ElmoFastError(
-            f"{path}: column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got "
-            f"{column!r:.40}"
-        )
-    return name
-
-
-def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
-    at, number = CONLLU_COLUMNS.index(conllu_column(path, column)), 1
-    for index, line in lines:
-        if not line:
-            yield None
-            number = 1
-        if not line or line.startswith("#"):
-            continue
-        fields = line.split("\t")
-        if len(fields) != len(CONLLU_COLUMNS):
-            raise _misfit(path, index, f"wanted {len(CONLLU_COLUMNS)} columns split by tabs", fields)
-        if _RANGE_ID.fullmatch(fields[0]) or _EMPTY_ID.fullmatch(fields[0]):
-            continue
-        # Compared as text: Python refuses to make a number of thousands of digits.
-        if fields[0].lstrip("0") != str(number):
-            raise ElmoFastError(
-                f"{path}, line {index + 1}: wanted the word number {number} (or a range 1-2, or an empty node 1.1); "
-                f"got {fields[0]!r:.40}; is a blank line missing?"
-            )
-        yield index, _filled(path, index, "the form", fields[1]), _filled(path, index, "the label", fields[at])
-        number += 1
-
-
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
     at = _number(path, column, -1, "columns")
     width, tabs = 0, False
@@ -289,8 +248,8 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
                     f"and the line has {width} column(s), {line!r:.80}"
                 )
         elif len(fields) != width:
-            raise _misfit(path, index, f"wanted {width} columns, as the lines before", fields)
-        yield index, _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
+            raise misfit(path, index, f"wanted {width} columns, as the lines before", fields)
+        yield index, filled(path, index, "the word", fields[0]), filled(path, index, "the label", fields[at])
 
 
 @contextlib.contextmanager
@@ -340,7 +299,7 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelle
             continue
         fields = line.split("\t")
         if len(fields) != 2:
-            raise _misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
+            raise misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
         names = [field.strip().lower() for field in fields]
         if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
             at, header = names.index("label"), True
@@ -351,8 +310,8 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelle
         first = fields if index == 0 else first
         if text[:1] == text[-1:] == '"' and '""' in text[1:-1]:
             quoted.append(index + 1)
-        words = tokenize(_filled(path, index, "the sentence", text))
-        yield Example(words, [_filled(path, index, "the label", label)])
+        words = tokenize(filled(path, index, "the sentence", text))
+        yield Example(words, [filled(path, index, "the label", label)])
     if first is not None and _looks_like_header(first, at, texts[at]):
         warnings.warn(
             f"{path}, line 1: {' | '.join(first):.60} looks like a header, and is read as a sentence: if it is one, "
@@ -392,7 +351,7 @@ def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labell
             yield Example(tokenize(line), [])
 
 
-_ROWS = {"conllu": _conllu, "columns": _columns}
+_ROWS = {"conllu": conllu_rows, "columns": _columns}
 
 
 def line_of(path: str, format: str, column: Column, labels: Collection[str]) -> tuple[int, str]:
@@ -406,13 +365,3 @@ def _number(path: str, column: Column, default: int, format: str) -> int:
         return default if column is None else int(column)
     except ValueError as error:
         raise ElmoFastError(f"{path}: column of the format {format} must be a number; got {column!r:.40}") from error
-
-
-def _filled(path: str, index: int, what: str, field: str) -> str:
-    if not field:
-        raise ElmoFastError(f"{path}, line {index + 1}: {what} is empty")
-    return field
-
-
-def _misfit(path: str, index: int, expected: str, fields: list[str]) -> ElmoFastError:
-    return ElmoFastError(f"{path}, line {index + 1}: {expected}; got {len(fields)}: {' | '.join(fields):.80}")

@@ -4,12 +4,13 @@ import abc
 import contextlib
 import csv
 import glob
+import itertools
 import json
 import os
 import re
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO, TypedDict, Unpack
 
@@ -18,6 +19,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean, quoted, require
 from elmo_fast.op_choices import FORMATS_IN
 from elmo_fast.text.checks import checked_sentences
+from elmo_fast.text.conllu import conllu_rows
 from elmo_fast.text.sentences import ending, files_matching, read_lines, rereadable, whole_lines
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
@@ -47,6 +49,10 @@ class Source(abc.ABC):
         Without tokens where a line is blank. Raises ElmoFastError, OSError.
         """
 
+    def shown(self, sentence: Sentence) -> str:
+        """Return what a list of results shows of a sentence."""
+        return sentence.name
+
     def place(self, index: int) -> str:
         """Name the sentence of an index in messages: "line 3"."""
         return f"{self.unit} {index + 1}"
@@ -64,13 +70,14 @@ class OtherColumns(NamedTuple):
 
 
 class Lines(Source):
-    """Lines of text that lie in memory."""
+    """Sentences that lie in memory: lines of text, or lists of words."""
 
-    def __init__(self, name: str, lines: Iterable[str], tokenizer: str | None = None) -> None:
+    def __init__(self, name: str, lines: Sequence[Any], tokenizer: str | None = None) -> None:
         self.name, self._lines, self._tokenize = name, lines, tokenizer_of(tokenizer)
 
     def sentences(self) -> Iterator[Sentence]:
-        return (Sentence(self._tokenize(line), line) for line in self._lines)
+        for line, words in zip(self._lines, checked_sentences(self._lines, self.name, self._tokenize), strict=True):
+            yield Sentence(list(words), line if isinstance(line, str) else " ".join(line))
 
 
 class TextFile(Source):
@@ -136,6 +143,49 @@ class FastaFile(Source):
 
     def _refusal(self, index: int, why: str) -> ElmoFastError:
         return ElmoFastError(f"{self.name}, line {index + 1}: {why}")
+
+
+_SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
+
+
+class ConlluFile(Source):
+    """A CoNLL-U file: the tokens are the forms of its syntactic words; comments, ranges and empty nodes are skipped.
+
+    Sentences are named by their sent_id if the first one has it, else by their words. .gz and .zst are unpacked.
+
+    Raises ElmoFastError naming the line, as conllu_rows; also for a sent_id that is missing.
+    """
+
+    unit = "sentence"
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self.path, self.name = path, name or os.fspath(path)
+        self.keyed = bool(next((key for key, _ in self._sentences()), ""))
+
+    def sentences(self) -> Iterator[Sentence]:
+        for index, (key, words) in enumerate(self._sentences()):
+            if self.keyed and not key:
+                raise ElmoFastError(f"{self.name}, {self.place(index)}: has no sent_id, as the first sentence has")
+            yield Sentence(words, key if self.keyed else " ".join(words))
+
+    def shown(self, sentence: Sentence) -> str:
+        return f"{sentence.name} | {' '.join(sentence.tokens)}" if self.keyed else sentence.name
+
+    def _sentences(self) -> Iterator[tuple[str, list[str]]]:
+        key, words = "", list[str]()
+
+        def lines() -> Iterator[tuple[int, str]]:
+            nonlocal key
+            for index, line in read_lines(self.path):
+                key = found[1] if (found := _SENT_ID.match(line)) else key
+                yield index, line
+
+        for row in itertools.chain(conllu_rows(self.name, lines(), "form"), [None]):
+            if row is not None:
+                words.append(row[1])
+            elif words:
+                yield key, words
+                key, words = "", []
 
 
 ROWS = 1024  # that are read at a time
@@ -383,7 +433,7 @@ def detected_format(path: str | os.PathLike[str]) -> str:
     """Return the format of a path.
 
     It is "dataset" for a folder that the library datasets saved, "parquet" for a .parquet file and other folders,
-    "csv", "tsv" and "jsonl" for files of these names, also with .gz or .zst, else "text".
+    "csv", "tsv", "jsonl" and "conllu" for files of these names, also with .gz or .zst, else "text".
     """
     path = os.fspath(path)
     if is_saved_dataset(path):
@@ -391,7 +441,7 @@ def detected_format(path: str | os.PathLike[str]) -> str:
     if path.endswith(".parquet") or os.path.isdir(path):
         return "parquet"
     kind = ending(path).removeprefix(".")
-    return kind if kind in RECORDS else "text"
+    return kind if kind in RECORDS or kind == "conllu" else "text"
 
 
 # Endings of files that are no text of sentences, and what to do.
@@ -464,7 +514,8 @@ def opened_source(
         elif format_in in RECORDS:
             yield RECORDS[format_in](readable, column, name, tokenizer)
         else:
-            yield FastaFile(readable, name) if format_in == "fasta" else TextFile(readable, name, tokenizer)
+            kinds: dict[str, Any] = {"fasta": FastaFile, "conllu": ConlluFile}
+            yield kinds[format_in](readable, name) if format_in in kinds else TextFile(readable, name, tokenizer)
 
 
 SHOWN_LINES = 5

@@ -1,5 +1,6 @@
 """Published models by name, from a server of this machine that answers as AllenNLP's does, or as it should not."""
 
+import contextlib
 import errno
 import functools
 import http.server
@@ -100,7 +101,20 @@ def disk_is_full(served, monkeypatch):
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setattr("urllib.request.urlopen", fail)
+
+
+def sends_too_much(served, monkeypatch):
+    """200 MB as the options, in an answer that does not say so."""
+
+    def handle(self):
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                self.wfile.write(b" " * 1_000_000)
+
+    monkeypatch.setattr(Server, "handle", handle)
 
 
 def is_silent(served, monkeypatch):
@@ -153,6 +167,14 @@ def answers(data: bytes):
         (
             answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz"),
             r"small: http://\S+ cannot be downloaded \(IncompleteRead",
+        ),
+        (
+            answers(b"HTTP/1.0 200 OK\r\nContent-Length: 800000000\r\n\r\n{}"),
+            r"small: http://\S+ cannot be downloaded \(it sends 762.9 MiB, more than 64.0 MiB\)",
+        ),
+        (
+            sends_too_much,
+            r"small: http://\S+_options.json cannot .* \(it sends 6[45].\d MiB, more than 64.0 MiB\)",
         ),
         (
             disk_is_full,

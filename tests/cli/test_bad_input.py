@@ -74,7 +74,11 @@ def test_an_error_of_the_library_is_one_line(toy, tmp_path, monkeypatch, command
         ("eval --model M --test_prefix in.txt --worst 0", "--worst must be 1 or more; got 0"),
         ("prepare --train_prefix in.txt --out_dir out --ray auto --processes 2", "--processes is of this machine"),
         ("neighbours --query a", "name one text, as TEXT or with --corpus"),
-        ("neighbours in.txt --query a --model M --cache c", "--cache stores the vectors of tokens: it needs --index"),
+        (
+            "neighbours in.txt --query a --query_file in.txt --model M",
+            "give a query of at least one word with --query, or",
+        ),
+        ("neighbours in.txt --query_file in.txt --model M --index 0", "--query_file is for sentences, and --index for"),
         ("neighbours in.txt --query a --model M --index 0 --pool max", "--pool is for sentences, and --index for"),
         ("plot words", "name either --vectors FILE, or a model"),
         ("plot words --model M", "a model needs words to draw"),

@@ -176,7 +176,10 @@ def test_gzip_and_standard_input_give_the_same(text, toy, tmp_path, monkeypatch)
 
 
 def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path):
-    """A dataset per name of FASTA, its residues being tokens; a column of Parquet gives what the text gives."""
+    """A dataset per name of FASTA, its residues being tokens; a column of Parquet gives what the text gives.
+
+    CoNLL-U with the same tokens and names gives what FASTA gives.
+    """
     parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     (tmp_path / "p.fasta").write_text(">P1 first\nMK\nV\n>P2\nKA\n")
     (tmp_path / "p.txt").write_text("M K V\nK A\n")
@@ -185,6 +188,11 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
     spaced = embed(tmp_path / "p.txt", tmp_path / "b", toy, "--all")
     table = embed(tmp_path / "in.parquet", tmp_path / "c", toy, "--all", "--column", "words")
     lines = embed(text, tmp_path / "d", toy, "--all")
+    sentences = [f"{i}\t{word}{8 * f'{chr(9)}_'}\n" for i, word in ((1, "M"), (2, "K"), (3, "V"), (1, "K"), (2, "A"))]
+    (tmp_path / "p.conllu").write_text(
+        "".join(["# sent_id = P1\n", *sentences[:3], "\n# sent_id = P2\n", *sentences[3:]])
+    )
+    assert embed(tmp_path / "p.conllu", tmp_path / "f", toy, "--all").read_bytes() == fasta.read_bytes()
     with h5py.File(fasta) as named, h5py.File(spaced) as numbered:
         assert list(named) == ["P1", "P2"]
         for name, number in (("P1", "0"), ("P2", "1")):

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from elmo_fast import ElmoEmbedder
+from elmo_fast import ElmoEmbedder, SentenceIndex
 from elmo_fast._io.atomic_folder import write_manifest
 from elmo_fast.embed.token_files import VECTORS
 from elmo_fast.modules.elmo_lstm import ElmoLstm
@@ -155,6 +155,34 @@ def test_nearest_sentences_are_those_of_encode(toy, tmp_path, pool):
         assert [int(line.split()[3].rstrip(":")) for line in lines] == [RAW.index(texts[row]) + 1 for row in order]
         np.testing.assert_allclose([float(line.split()[1]) for line in lines], cosines[order], atol=2e-4)
         assert ran(*asked, *words, "--topn", 2).stdout.splitlines() == [first, *lines[:2]]
+
+
+def test_many_queries_and_a_cache_that_is_written_once(toy, text, tmp_path, embedded):
+    """The same answers without a cache, by the command that writes it and by the next, which embeds the queries alone.
+
+    Another text, tokenizer, pool or way of removing the mean is refused; Python opens the folder.
+    """
+    (tmp_path / "queries.txt").write_text("A cat sat .\n\nThe dog\n")
+    asked = ["--query_file", tmp_path / "queries.txt", "--topn", 2, "--layer", "all", "-q", *pair(toy)]
+    cache = [*asked, "--cache", tmp_path / "index"]
+    plain = ran("neighbours", text, *asked).stdout
+    assert [line for line in plain.splitlines() if "layer" in line] == [
+        f"{query}   layer {layer}" for query in ("A cat sat .", "The dog") for layer in range(3)
+    ]
+    assert ran("neighbours", text, *cache).stdout == plain
+    before = len(embedded)
+    assert ran("neighbours", text, *cache).stdout == plain
+    assert len(embedded) == before + 3  # the queries, for each layer
+    assert len(SentenceIndex.load(tmp_path / "index", ElmoEmbedder(*toy)).search("cat", layer=1)[0]) > 2
+    (tmp_path / "other.txt").write_text("The cat sat .\n")
+    for words, what in (
+        ([tmp_path / "other.txt", *cache], "corpus"),
+        ([text, *cache, "--tokenizer", "basic"], "tokenizer"),
+        ([text, *cache, "--pool", "max"], "pool"),
+        ([text, *cache, "--remove_components", 1], "remove_components"),
+        ([text, *cache[4:], "--query", "A cat", "--index", 0], "pool, tokenizer, remove_components"),
+    ):
+        refused(elmo_fast("neighbours", *words), f"index is of a different {what}; name another file, or remove this")
 
 
 def test_nearest_sentences_of_every_layer(toy, text):

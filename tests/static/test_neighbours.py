@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from elmo_fast._io.atomic_folder import write_manifest
+from elmo_fast.embed import search
 from elmo_fast.embed.token_files import FORMAT, VECTORS, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
+from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
 from elmo_fast.tokens import nearest_in
 
 
@@ -29,7 +30,7 @@ def test_nearest_is_what_sorting_finds(monkeypatch, n, d, q, topn, block):
     if n > 3:
         matrix[3] = 0
     rows, cosines = by_sorting(matrix, queries, topn)
-    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 4 * d * block)
+    monkeypatch.setattr(search, "BLOCK_BYTES", 4 * d * block)
     actual = nearest(matrix, queries, topn)
     np.testing.assert_array_equal(actual.rows, rows)
     np.testing.assert_allclose(actual.cosines, cosines, atol=1e-6)
@@ -39,17 +40,17 @@ def test_nearest_is_what_sorting_finds(monkeypatch, n, d, q, topn, block):
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_of_equal_ones_the_earlier(monkeypatch, rows):
     """At the end of the list too, where some are left out, and in blocks that come in any order."""
-    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * rows)
+    monkeypatch.setattr(search, "BLOCK_BYTES", 8 * rows)
     matrix = np.array([[0, 1], [1, 0], [2, 0], [0, 2], [3, 0]], np.float32)
     actual = nearest(matrix, np.array([[1, 0]], np.float32), 2)
     assert actual.rows.tolist() == [[1, 2]]
     best_last = np.array([[0, 1], [0, 2], [0, 3], [1, 0]], np.float32)
     assert nearest(best_last, np.array([[1, 0]], np.float32), 2).rows.tolist() == [[3, 0]]
     assert nearest(matrix, np.array([[0, 0]], np.float32), 3).rows.tolist() == [[0, 1, 2]]
-    search = neighbours.Search(np.array([[1, 0]], np.float32), 2)
+    found = search.Search(np.array([[1, 0]], np.float32), 2)
     for first in reversed(range(0, 5, rows)):
-        search.add(first, matrix[first : first + rows])
-    assert search.nearest().rows.tolist() == [[1, 2]]
+        found.add(first, matrix[first : first + rows])
+    assert found.nearest().rows.tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ LENGTHS = [3, 1, 0, 40, 7]
 @pytest.fixture
 def tokens(tmp_path, monkeypatch):
     """Unit vectors [2, 51, D] of five sentences, and the cache of them, written in another order; blocks of 8 rows."""
-    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * 4 * 5)
+    monkeypatch.setattr(search, "BLOCK_BYTES", 8 * 4 * 5)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((2, sum(LENGTHS), 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)

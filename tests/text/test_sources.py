@@ -275,6 +275,42 @@ def test_a_name_that_says_no_text_gives_a_warning_unless_text_is_asked_for(tmp_p
 
 def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(
-        ElmoFastError, match="format_in must be one of text, fasta, parquet, dataset, csv, tsv, jsonl; got 'x'"
+        ElmoFastError, match="format_in must be one of text, fasta, conllu, parquet, dataset, csv, tsv, jsonl; got 'x'"
     ):
         rows(tmp_path / "x", format_in="x")
+
+
+CONLLU = """# sent_id = weblog-1
+# text = Don't go
+1-2	Don't	_	_	_	_	_	_	_	_
+1	Do	_	AUX	_	_	_	_	_	_
+2	n't	_	PART	_	_	_	_	_	_
+2.1	gone	_	VERB	_	_	_	_	_	_
+3	go	_	VERB	_	_	_	_	_	_
+
+
+# sent_id = weblog-2
+1	ad hoc	_	_	_	_	_	_	_	_
+"""
+
+
+def test_conllu_sentences_are_forms_named_by_their_sent_id(tmp_path):
+    """The last sentence without a blank line too; without any sent_id, the words are the name."""
+    with gzip.open(tmp_path / "a.conllu.gz", "wt") as file:
+        file.write(CONLLU)
+    with opened_source(tmp_path / "a.conllu.gz", tokenizer="basic") as source:
+        sentences = list(source.sentences())
+        assert sentences == [(["Do", "n't", "go"], "weblog-1"), (["ad hoc"], "weblog-2")]
+        assert (source.keyed, source.shown(sentences[0])) == (True, "weblog-1 | Do n't go")
+    path = tmp_path / "b.conllu"
+    path.write_text(CONLLU.replace("# sent_id", "# id"))
+    with opened_source(path) as source:
+        assert [sentence.name for sentence in source.sentences()] == ["Do n't go", "ad hoc"]
+        assert not source.keyed
+    for text, message in (
+        (CONLLU.replace("# sent_id = weblog-2", "#"), "sentence 2: has no sent_id, as the first sentence has"),
+        (CONLLU.replace("3\tgo", "4\tgo"), "line 7: wanted the word number 3"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ElmoFastError, match=f"b.conllu, {message}"):
+            rows(path)

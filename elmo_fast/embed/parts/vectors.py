@@ -2,7 +2,6 @@
 
 import bisect
 import functools
-import json
 import operator
 import os
 import pathlib
@@ -16,8 +15,8 @@ from elmo_fast._io.atomic_folder import check_files
 from elmo_fast._io.fields import read_json
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
-from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, FlatFile, check_room, format_of, read_flat
-from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
+from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, FlatFile, check_room, format_of, names_in, read_flat
+from elmo_fast.errors import CheckpointError, ElmoFastError
 
 Rows = npt.NDArray[Any]
 # The files of a part, and the key in the first one's metadata of `Plan.mark`.
@@ -103,10 +102,7 @@ class ElmoVectors(Sequence[Rows]):
 
     def _names_of(self, number: int) -> list[str] | None:
         if self._plan is None:
-            from safetensors import safe_open
-
-            with read_failures_named(self.path), safe_open(self.path, framework="numpy") as file:
-                return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
+            return names_in(self.path)
         if self._plan.making.names == "none":
             return None
         return read_json(self.path / name_of(number) / NAMES, list[str])
