@@ -83,6 +83,8 @@ class _EvalOptions(_TaskOptions):
     """column, as in `task train`; null: as in training"""
     label_column: str | None = None
     """of a table: column of the labels; null: as in training"""
+    pair_column: str | None = None
+    """of a table of pairs: column of the second texts; null: as in training"""
     metric: Literal["auto", "spans", "labels"] | None = None
     output: str | None = option(None, writes="file")
     """JSON file to write the scores to"""
@@ -100,7 +102,7 @@ def run_eval(options: _EvalOptions) -> None:
     from elmo_fast.tasks import evaluate_task
 
     with reading(options) as keywords:
-        scores = evaluate_task(**keywords, **arguments(options, "column", "label_column", "metric"))
+        scores = evaluate_task(**keywords, **arguments(options, "column", "label_column", "pair_column", "metric"))
     if options.output is not None:
         write_json(options.output, scores.as_dict(), indent=2)
     print(scores.table())
@@ -114,6 +116,8 @@ class _PredictOptions(_TaskOptions):
     """file to write; - is the standard output"""
     column: str | None = None
     """of a table: column of the sentences; null: as in training"""
+    pair_column: str | None = None
+    """of a table of pairs: column of the second texts; null: as in training"""
     tokenizer: Tokenizer | None = None
     """tokenizer of sentences in text, tsv and tables; null: as in training"""
     probabilities: bool = flag()
@@ -125,14 +129,14 @@ def run_predict(options: _PredictOptions) -> None:
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
     with its tags. A classifier writes label<TAB>sentence or, to a name in .csv, the rows of the table that it reads
-    with a column "predicted". --probabilities writes JSON lines: words, labels, and how likely they are. Result i is
-    that of line or row i: a blank one has an empty result (a blank line, a tab alone, an empty field of CSV; in JSON
-    null or []).
+    with a column "predicted", as always of pairs. --probabilities writes JSON lines: words, labels, and how likely they
+    are. Result i is that of line or row i: a blank one has an empty result (a blank line, a tab alone, an empty field
+    of CSV; in JSON null or []).
     """
     from elmo_fast.tasks import predict_task
 
     with reading(options) as keywords, printed_text(options.output) as out:
-        keywords |= arguments(options, "column", "tokenizer", "probabilities")
+        keywords |= arguments(options, "column", "pair_column", "tokenizer", "probabilities")
         count = predict_task(out=out, **keywords)
     where = "the standard output" if options.output == "-" else options.output
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {where}")
