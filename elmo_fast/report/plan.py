@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from elmo_fast.tasks.formats import conllu_column, format_of, is_table
 # The labelled text, and the settings that name its files.
 SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
 EXPERIMENTS = {
-    "help": "baseline against + ELMo (table 1 of the paper)",
-    "regularisation": "all layers with a large and a small λ against the last layer only (table 2)",
+    "help": "baseline against + ELMo (table 1 of the paper), and how many updates each needs",
+    "regularisation": "all layers with a large, a middle and a small λ against the last layer only (table 2), and what "
+    "λ does to the weights",
     "placement": "ELMo at the input, at the output, at both (table 3)",
     "layers": "each layer alone with a linear classifier (table 6)",
     "share": "accuracy against the share of training data (figure 1)",
@@ -43,6 +45,7 @@ class ReportSettings:
     """folder of the report; runs that are complete in it are not repeated"""
     task: str = "tag"
     format: str = "auto"
+    pair_column: str | None = None
     column: tuple[str, ...] = ()
     """columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"""
     metric: str = "auto"
@@ -144,6 +147,7 @@ class RunResult(TypedDict):
     mix_weights: dict[str, list[float]]
     epochs: list[_Epoch]
     best_epoch: int
+    sentences: int
 
 
 class Cell(NamedTuple):
@@ -165,6 +169,7 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
     baseline: dict[str, Any] = {"elmo": "none"}
     large: dict[str, Any] = {"elmo": "input", "layer": "mix", "mix_l2": settings.large_l2}
     small = {**large, "mix_l2": settings.small_l2}
+    middle = {**large, "mix_l2": float(f"{math.sqrt(settings.large_l2 * settings.small_l2):.1g}")}
     both = [("baseline", baseline), ("+ ELMo", small)]
     alone = {"elmo": "input", "lstm_layers": 0, "vectors": None, "word_dim": 0}
     places = {"input": "input only", "both": "input and output", "output": "output only"}
@@ -173,8 +178,7 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
         "regularisation": [
             ("baseline", baseline),
             ("last layer only", {"elmo": "input", "layer": "top"}),
-            (f"all layers, λ = {settings.large_l2:g}", large),
-            (f"all layers, λ = {settings.small_l2:g}", small),
+            *((f"all layers, λ = {mixed['mix_l2']:g}", mixed) for mixed in (large, middle, small)),
         ],
         "placement": [(label, {**small, "elmo": place}) for place, label in places.items()],
         "layers": [

@@ -27,6 +27,7 @@ from elmo_fast.report.page import SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 from elmo_fast.tasks.cache import planned_caches
+from elmo_fast.tasks.formats import texts_of
 
 RESULTS, CACHE = "results.json", "cache"
 
@@ -117,7 +118,11 @@ def write_report(
     """
     folder, device = pathlib.Path(settings.save_dir), device_named(device)
     target = settings.targets[0]
-    splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
+    pairs = settings.pair_column
+    splits = {
+        split: read_examples(getattr(settings, name), settings.format, target, pair_column=pairs)
+        for split, name in SPLITS.items()
+    }
     asks = "neighbours" in settings.experiments and settings.task == "tag"
     if asks:  # a missing word is reported before the runs, not hours later
         words = words_asked(splits["train"], settings)
@@ -164,7 +169,7 @@ def _facts(
 ) -> list[str]:
     """Sentences about data, model and machine."""
     sizes = [
-        f"{name} {len(examples):,} sentences, {sum(len(example.words) for example in examples):,} words"
+        f"{name} {len(examples):,} sentences, {sum(map(len, texts_of(examples))):,} words"
         for name, examples in splits.items()
     ]
     lstm, width = options.lstm, options.lstm.projection_dim
