@@ -163,8 +163,8 @@ class _ReportOptions(Command):
 def run_report(options: _ReportOptions) -> None:
     """Measure whether ELMo helps on your data: the paper's tables and figures on a small scale.
 
-    Trains small taggers or classifiers with and without it, with several seeds, and writes report.md with pictures. To
-    resume a stopped report, run the same command again.
+    Trains small taggers or classifiers with and without it, with several seeds, and writes report.md with pictures.
+    --task senses trains nothing. To resume a stopped report, run the same command again.
     """
     from elmo_fast.report.plan import ReportSettings
     from elmo_fast.report.run import write_report

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import yaml
 
@@ -28,6 +28,8 @@ EXPERIMENTS = {
     "share": "accuracy against the share of training data (figure 1)",
     "neighbours": "nearest neighbours of ambiguous words, static vectors against the biLM (table 4)",
 }
+# The settings that --task senses uses.
+OF_SENSES = ("model", "prefix", "train_path", "test_path", "save_dir", "task", "format", "column", "words", "note")
 
 
 @dataclass
@@ -43,7 +45,9 @@ class ReportSettings:
     """labelled sentences on which each run is scored"""
     save_dir: str = ""
     """folder of the report; runs that are complete in it are not repeated"""
-    task: str = "tag"
+    task: Literal["tag", "classify", "senses"] = "tag"
+    """tag: a label per word; classify: a label per sentence or pair; senses: word senses by nearest neighbour, by each
+    layer (table 5), from tables with columns word, sense and sentence or from tagged words; nothing is trained"""
     format: str = "auto"
     pair_column: str | None = None
     column: tuple[str, ...] = ()
@@ -71,7 +75,8 @@ class ReportSettings:
     batch_size: int = 32
     learning_rate: float = 0.001
     words: tuple[str, ...] = ()
-    """words whose neighbours are shown; none: the most ambiguous words of the training text"""
+    """words whose neighbours are shown, or with senses the words to score; none: the most ambiguous words of the
+    training text, or all"""
     neighbour_text: int = 4000
     """number of training sentences in which neighbours are searched"""
     note: str = ""
@@ -81,10 +86,14 @@ class ReportSettings:
 
     def __post_init__(self) -> None:
         """Raise an ElmoFastError that names what is missing or unknown."""
-        for name in ("model", *SPLITS.values(), "save_dir"):
+        paths = [name for name in SPLITS.values() if self.task != "senses" or name != "dev_path"]
+        for name in ("model", *paths, "save_dir"):
             if not getattr(self, name):
                 raise ElmoFastError(f"--{name} is needed: {HELP[name]}")
-        for name in SPLITS.values():
+        for field in dataclasses.fields(self) if self.task == "senses" else ():
+            if field.name not in OF_SENSES and getattr(self, field.name) != field.default:
+                raise ElmoFastError(f"--{field.name} does nothing with --task senses; leave it out")
+        for name in paths:
             if not os.path.isfile(getattr(self, name)):
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
         if unknown := sorted(set(self.experiments) - set(EXPERIMENTS)):
@@ -113,7 +122,7 @@ class ReportSettings:
         values: dict[str, Any] = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
-            if value not in (None, ())
+            if value not in (None, (), "") and (self.task != "senses" or name in OF_SENSES)
         }
         for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
             if name in values and names_only:
@@ -121,7 +130,7 @@ class ReportSettings:
             elif name in values and (os.path.exists(values[name]) or name == "save_dir"):
                 values[name] = os.path.abspath(values[name])
         if names_only:
-            values.pop("note")
+            values.pop("note", None)
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 

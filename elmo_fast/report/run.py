@@ -8,14 +8,12 @@ import dataclasses
 import multiprocessing
 import os
 import pathlib
-import platform
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-import elmo_fast
 from elmo_fast._io.atomic_file import sha256_of, write_json, write_text
 from elmo_fast._io.atomic_folder import has_files, read_folder
 from elmo_fast._io.fields import read_json
@@ -23,8 +21,9 @@ from elmo_fast._runtime.devices import device_named
 from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
 from elmo_fast.report.neighbours import neighbours, words_asked
-from elmo_fast.report.page import SETTINGS, page, unfinished
+from elmo_fast.report.page import NUMBERS, PAGE, SETTINGS, model_facts, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
+from elmo_fast.report.senses import senses_page
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 from elmo_fast.tasks.cache import planned_caches
 from elmo_fast.tasks.formats import texts_of
@@ -103,9 +102,6 @@ def _one(config: TaskConfig, device: torch.device) -> str:
     return f"{config.column or config.task}, {what}, seed {config.seed}: {100 * result.test.f1:.2f} on test"
 
 
-PAGE, NUMBERS = "report.md", "report.json"
-
-
 def write_report(
     settings: ReportSettings, report: Callable[[str], Any] = print, *, device: torch.device | str = "cpu"
 ) -> pathlib.Path:
@@ -117,6 +113,8 @@ def write_report(
     Raises ElmoFastError if files, model or configuration do not match.
     """
     folder, device = pathlib.Path(settings.save_dir), device_named(device)
+    if settings.task == "senses":
+        return _written(folder, settings, *senses_page(settings, report, device))
     target = settings.targets[0]
     pairs = settings.pair_column
     splits = {
@@ -156,11 +154,18 @@ def write_report(
         }
         for cell in done
     ]
+    path = _written(folder, settings, text, numbers)
+    if sentence := unfinished(done):
+        report(f"note   {sentence}")
+    return path
+
+
+def _written(folder: pathlib.Path, settings: ReportSettings, text: str, numbers: Any) -> pathlib.Path:
+    """Write the page, its numbers and its settings; return the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / NUMBERS, numbers)
     write_text(folder / SETTINGS, settings.as_yaml() + "\n")
     write_text(folder / PAGE, text)
-    if sentence := unfinished(done):
-        report(f"note   {sentence}")
     return folder / PAGE
 
 
@@ -172,15 +177,13 @@ def _facts(
         f"{name} {len(examples):,} sentences, {sum(map(len, texts_of(examples))):,} words"
         for name, examples in splits.items()
     ]
-    lstm, width = options.lstm, options.lstm.projection_dim
+    model, versions = model_facts(options, device)
     vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
-    place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
     words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
     return [
         f"Data: {'; '.join(sizes)}.",
-        f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
+        model,
         f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {words}; "
         f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
-        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-        f"on {place}.",
+        versions,
     ]

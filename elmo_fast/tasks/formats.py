@@ -133,13 +133,9 @@ def read_examples(
     """
     name = os.fspath(path)
     format, lines = format_of(path, format), read_lines(path)
-    if is_table(format, column, label_column or pair_column):
-        with _opened_table(path, format, column, tokenizer) as table:
+    if is_table(format, column, label_column) or pair_column is not None:
+        with opened_table(path, format, column, tokenizer) as table:
             examples = list(_of_table(table, label_column or LABEL_COLUMN, pair_column, labelled=labelled))
-    elif pair_column is not None:
-        raise ElmoFastError(
-            f"{name}: pair_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}"
-        )
     elif label_column is not None:
         raise ElmoFastError(
             f"{name}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
@@ -210,7 +206,7 @@ def write_predicted_csv(
 
 def read_records(path: str | os.PathLike[str], format: str, column: Column) -> list[dict[str, Any]]:
     """Return the rows of a table with all their columns; arguments as in read_examples."""
-    with _opened_table(path, format, column, None) as table:
+    with opened_table(path, format, column, None) as table:
         return list(table.records())
 
 
@@ -313,9 +309,12 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _opened_table(
+def opened_table(
     path: str | os.PathLike[str], format: str, column: Column, tokenizer: str | None
 ) -> Iterator[TableColumn]:
+    """Open a table of sentences; arguments as in read_examples. Raises ElmoFastError for another format."""
+    if format not in (*TABLES, "tsv"):
+        raise ElmoFastError(f"{os.fspath(path)}: wanted a table, csv, jsonl, parquet or tsv; the format is {format}")
     name = TEXT_COLUMN if column is None else str(column)
     with opened_source(path, format, column=name, tokenizer=tokenizer) as source:
         assert isinstance(source, TableColumn)

@@ -180,19 +180,25 @@ class SavedTask:
         """Return whether the sentence or, of a pair, both texts have words."""
         return bool(len(example.words) and (self.config.pair_column is None or len(example.second)))
 
-    def examples(self, sentences: Sequence[Any], tokenizer: Tokenizer | None = None) -> list[Example]:
-        """Return the sentences or pairs as words, without labels; arguments and errors as in `predict`."""
+    def split(
+        self, sentences: Sequence[str | Sequence[str]], tokenizer: Tokenizer | None = None
+    ) -> list[Sequence[str]]:
+        """Return the words of each sentence; arguments and errors as in `predict`."""
         config = self.config
         read_words = format_of(config.train_path, config.format) in PER_WORD
         name = tokenizer or config.tokenizer or (RAW_TEXT if read_words else "whitespace")
+        return list(checked_sentences(sentences, split=tokenizer_of(name)))
+
+    def examples(self, sentences: Sequence[Any], tokenizer: Tokenizer | None = None) -> list[Example]:
+        """Return the sentences or pairs as words, without labels; arguments and errors as in `predict`."""
         if self.config.pair_column is None:
-            return [Example(list(words), []) for words in checked_sentences(sentences, split=tokenizer_of(name))]
+            return [Example(list(words), []) for words in self.split(sentences, tokenizer)]
         for index, pair in enumerate(sentences):
             if isinstance(pair, str) or len(pair) != 2:
                 raise ElmoFastError(
                     f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
                 )
-        texts = (checked_sentences([pair[i] for pair in sentences], split=tokenizer_of(name)) for i in (0, 1))
+        texts = (self.split([pair[i] for pair in sentences], tokenizer) for i in (0, 1))
         return [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
 
     def predictions(
