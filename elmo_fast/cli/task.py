@@ -56,6 +56,8 @@ class _TaskOptions(Computing):
     format: str | None = None
     """format of the file: conllu, columns, tsv, csv, jsonl, parquet, text (one sentence per line) or auto; null: as in
     training"""
+    pair_column: str | None = None
+    """of a table of pairs: column of the second texts; null: as in training"""
     batch_size: int | None = None
     """sentences per batch; null: as in training"""
     model: str | None = None
@@ -71,7 +73,7 @@ def reading(options: _TaskOptions) -> Iterator[dict[str, Any]]:
 
     device = set_up(options, trained=True, precision=precision_of(options.save_dir))
     with Progress(options, unit="sentences", leave=False) as bar:
-        names = ("save_dir", "path", "format", "batch_size", "model", "vectors")
+        names = ("save_dir", "path", "format", "pair_column", "batch_size", "model", "vectors")
         yield {**arguments(options, *names), "device": device, "progress": bar.reach}
 
 
@@ -83,8 +85,6 @@ class _EvalOptions(_TaskOptions):
     """column, as in `task train`; null: as in training"""
     label_column: str | None = None
     """of a table: column of the labels; null: as in training"""
-    pair_column: str | None = None
-    """of a table of pairs: column of the second texts; null: as in training"""
     metric: Literal["auto", "spans", "labels"] | None = None
     output: str | None = option(None, writes="file")
     """JSON file to write the scores to"""
@@ -102,7 +102,7 @@ def run_eval(options: _EvalOptions) -> None:
     from elmo_fast.tasks import evaluate_task
 
     with reading(options) as keywords:
-        scores = evaluate_task(**keywords, **arguments(options, "column", "label_column", "pair_column", "metric"))
+        scores = evaluate_task(**keywords, **arguments(options, "column", "label_column", "metric"))
     if options.output is not None:
         write_json(options.output, scores.as_dict(), indent=2)
     print(scores.table())
@@ -116,8 +116,6 @@ class _PredictOptions(_TaskOptions):
     """file to write; - is the standard output"""
     column: str | None = None
     """of a table: column of the sentences; null: as in training"""
-    pair_column: str | None = None
-    """of a table of pairs: column of the second texts; null: as in training"""
     tokenizer: Tokenizer | None = None
     """tokenizer of sentences in text, tsv and tables; null: as in training"""
     probabilities: bool = flag()
@@ -136,7 +134,7 @@ def run_predict(options: _PredictOptions) -> None:
     from elmo_fast.tasks import predict_task
 
     with reading(options) as keywords, printed_text(options.output) as out:
-        keywords |= arguments(options, "column", "pair_column", "tokenizer", "probabilities")
+        keywords |= arguments(options, "column", "tokenizer", "probabilities")
         count = predict_task(out=out, **keywords)
     where = "the standard output" if options.output == "-" else options.output
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {where}")

@@ -2,16 +2,11 @@
 
 import math
 import pathlib
-import platform
 import re
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
-import elmo_fast
-from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.pictures import layer_weights
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, save, shown
@@ -390,17 +385,6 @@ def how_it_was_run(settings: ReportSettings) -> list[str]:
     """Return the page's last section."""
     how = f"`elmo-fast report --config {SETTINGS}` runs it again, with the paths that are left out here:"
     return ["## How it was run", how, f"```yaml\n{settings.as_yaml(names_only=True)}\n```"]
-
-
-def model_facts(options: ElmoOptions, device: torch.device) -> list[str]:
-    """Return sentences about model and machine."""
-    lstm, width = options.lstm, options.lstm.projection_dim
-    place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    return [
-        f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
-        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-        f"on {place}.",
-    ]
 
 
 def _section(experiment: str, cells: Cells, settings: ReportSettings, folder: pathlib.Path) -> list[str]:

@@ -8,20 +8,22 @@ import dataclasses
 import multiprocessing
 import os
 import pathlib
+import platform
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+import elmo_fast
 from elmo_fast._io.atomic_file import sha256_of, write_json, write_text
 from elmo_fast._io.atomic_folder import has_files, read_folder
 from elmo_fast._io.fields import read_json
 from elmo_fast._runtime.devices import device_named
 from elmo_fast._runtime.progress import duration
-from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
+from elmo_fast.checkpoints import missing_model, pretrained_folder
 from elmo_fast.report.neighbours import neighbours, words_asked
-from elmo_fast.report.page import NUMBERS, PAGE, SETTINGS, model_facts, page, unfinished
+from elmo_fast.report.page import NUMBERS, PAGE, SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.report.senses import senses_page
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
@@ -113,8 +115,17 @@ def write_report(
     Raises ElmoFastError if files, model or configuration do not match.
     """
     folder, device = pathlib.Path(settings.save_dir), device_named(device)
+    with torch.device("cpu"):
+        bilm = load_bilm(settings.model, settings.prefix).to(device)
+    lstm, width = bilm.options.lstm, bilm.options.lstm.projection_dim
+    place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    about = [
+        f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
+        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
+        f"on {place}.",
+    ]
     if settings.task == "senses":
-        return _written(folder, settings, *senses_page(settings, report, device))
+        return _written(folder, settings, *senses_page(settings, bilm, about, report))
     target = settings.targets[0]
     pairs = settings.pair_column
     splits = {
@@ -130,8 +141,6 @@ def write_report(
     # The runs find a model by its path or published name, not by a name on the hub.
     model = os.fspath(model_path) if missing_model(settings.model) else settings.model
     runs_of = dataclasses.replace(settings, model=model)
-    with torch.device("cpu"):
-        bilm = load_bilm(model_path, settings.prefix).to(device)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
     digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +151,7 @@ def write_report(
     if asks:
         report("computing neighbours")
         near = neighbours(words, splits["train"], model, settings, device)
-    text = page(done, settings, _facts(splits, bilm.options, settings, device), near, folder)
+    text = page(done, settings, [*_facts(splits, settings), *about], near, folder)
     numbers = [
         {
             **{name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")},
@@ -169,21 +178,16 @@ def _written(folder: pathlib.Path, settings: ReportSettings, text: str, numbers:
     return folder / PAGE
 
 
-def _facts(
-    splits: dict[str, list[Example]], options: ElmoOptions, settings: ReportSettings, device: torch.device
-) -> list[str]:
-    """Sentences about data, model and machine."""
+def _facts(splits: dict[str, list[Example]], settings: ReportSettings) -> list[str]:
+    """Return sentences about data and taggers."""
     sizes = [
         f"{name} {len(examples):,} sentences, {sum(map(len, texts_of(examples))):,} words"
         for name, examples in splits.items()
     ]
-    model, versions = model_facts(options, device)
     vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
     words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
     return [
         f"Data: {'; '.join(sizes)}.",
-        model,
         f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {words}; "
         f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
-        versions,
     ]

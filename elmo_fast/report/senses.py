@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.pictures.layers import layer_name
-from elmo_fast.report.page import how_it_was_run, model_facts, table
+from elmo_fast.report.page import how_it_was_run, table
 from elmo_fast.report.plan import ReportSettings
-from elmo_fast.static.neighbours import nearest
-from elmo_fast.tasks import load_bilm, read_examples
+from elmo_fast.tasks import read_examples
 from elmo_fast.tasks.formats import PER_WORD, UNSPECIFIED, format_of, opened_table
 
 BASELINE = "most frequent sense"
@@ -108,7 +107,7 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
     first = [senses[use.word].most_common(1)[0][0] if use.word in senses else usual for use in test]
     ambiguous = np.array([use.word in senses and len(senses[use.word]) > 1 for use in test])
     asked = [use for use, several in zip(test, ambiguous, strict=True) if several]
-    # `nearest` takes the earlier of equally near ones.
+    # The first of the largest cosines wins; rounded, because equal vectors of two batches may differ by a bit.
     words = {use.word for use in asked}
     known = sorted((use for use in train if use.word in words), key=lambda use: -senses[use.word][use.sense])
     of_known, of_asked = (np.array([use.word for use in uses]) for uses in (known, asked))
@@ -118,7 +117,8 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
         found = np.array([use.sense for use in asked], object)
         for word in words:
             rows, queries = np.flatnonzero(of_known == word), np.flatnonzero(of_asked == word)
-            near = nearest(vectors[layer, rows], vectors[layer, len(known) + queries], 1).rows[:, 0]
+            known_vectors, asked_vectors = (unit_rows(vectors[layer, at]) for at in (rows, len(known) + queries))
+            near = (known_vectors @ asked_vectors.T).round(6).argmax(0)
             found[queries] = [known[row].sense for row in rows[near]]
         answers[layer_name(layer)] = np.array(first, object)
         answers[layer_name(layer)][ambiguous] = found
@@ -146,15 +146,16 @@ def against(one: Booleans, other: Booleans) -> str:
     gained, lost = int((one & ~other).sum()), int((other & ~one).sum())
     verdict = "better" if gained > lost else "worse"
     sure = abs(gained - lost) > 2 * math.sqrt(gained + lost)
-    return f"{gained} gained, {lost} lost: {verdict if sure else 'may be chance'}"
+    return f"{gained} gained, {lost} lost: {verdict if sure else 'may be chance'}" if one is not other else "none"
 
 
 def senses_page(
-    settings: ReportSettings, report: Callable[[str], Any], device: torch.device
+    settings: ReportSettings, bilm: BiLM, about: Sequence[str], report: Callable[[str], Any]
 ) -> tuple[str, dict[str, dict[str, float]]]:
-    """Return the page of `--task senses`, and its numbers. Raises ElmoFastError as read_uses, and for unknown words."""
-    with torch.device("cpu"):
-        bilm = load_bilm(settings.model, settings.prefix).to(device)
+    """Return the page of `--task senses`, and its accuracies: group of test tokens -> way of choosing a sense -> share.
+
+    about: sentences on model and machine. Raises ElmoFastError as read_uses and sense_scores, and for unknown words.
+    """
     how = settings.format, settings.column[0] if settings.column else None, bilm.options.tokenizer
     train, test = (read_uses(path, *how) for path in (settings.train_path, settings.test_path))
     if asked := {word.lower() for word in settings.words}:
@@ -164,39 +165,39 @@ def senses_page(
     report(f"senses of {len(test):,} tokens, by {len(train):,} of training")
     right, ambiguous, unseen = sense_scores(bilm, train, test)
     counts, words = Counter((use.word, use.sense) for use in train), np.array([use.word for use in test])
-    several = Counter(words[ambiguous].tolist())
-    groups = {"all tokens": ambiguous | True, "of words with several senses": ambiguous}
-    groups |= {word: words == word for word, _ in several.most_common()}
-    numbers = {
-        name: {"tokens": int(group.sum()), **{way: float(each[group].mean()) for way, each in right.items()}}
-        for name, group in groups.items()
-        if group.any()
-    }
-    overall, by_word = list(numbers)[: 1 + bool(several)], []
+    several = Counter(words[ambiguous].tolist()).most_common()
+    groups = {"all tokens": ambiguous | True}
+    if several:
+        groups |= {"of words with several senses": ambiguous} | {word: words == word for word, _ in several}
+    accuracy = {name: {way: float(each[of].mean()) for way, each in right.items()} for name, of in groups.items()}
     rows = [
-        [way, *(f"{100 * numbers[name][way]:.1f}" for name in overall), against(each, right[BASELINE])]
+        [way, *(f"{100 * accuracy[name][way]:.1f}" for name in [*groups][:2]), against(each, right[BASELINE])]
         for way, each in right.items()
     ]
-    rows[0][-1] = ""
-    for word, count in several.most_common(MOST_WORDS):
-        senses = ", ".join(f"{sense} {number}" for (of, sense), number in counts.most_common() if of == word)
-        by_word.append([word, senses, f"{count:,}", *(f"{100 * numbers[word][way]:.1f}" for way in right)])
-    top, lower = layer_name(bilm.num_layers - 1), layer_name(1)
-    facts = [
-        f"Data: {len(train):,} training tokens of {len({word for word, _ in counts}):,} words, {len(test):,} test "
-        f"tokens; the words of {unseen.sum():,} do not occur in training, and get the most frequent sense of all.",
-        *model_facts(bilm.options, device),
+    by_word = [
+        [
+            word,
+            ", ".join(f"{sense} {number}" for (of, sense), number in counts.most_common() if of == word),
+            f"{tokens:,}",
+            *(f"{100 * share:.1f}" for share in accuracy[word].values()),
+        ]
+        for word, tokens in several[:MOST_WORDS]
     ]
+    top, lower = layer_name(bilm.num_layers - 1), layer_name(1)
+    data = (
+        f"Data: {len(train):,} training tokens of {len({word for word, _ in counts}):,} words, {len(test):,} test "
+        f"tokens; the words of {unseen.sum():,} do not occur in training, and get the most frequent sense of all."
+    )
     parts = [
         "# Word senses by nearest neighbour",
         *filter(None, [settings.note]),
-        "\n".join(f"- {fact}" for fact in facts),
+        "\n".join(f"- {fact}" for fact in (data, *about)),
         "Table 5 of the paper: a token gets the sense of the training token of its word with the nearest vector. "
         "Nothing is trained. The characters know no context, and give a spelling its most frequent sense.",
-        table(["accuracy, %", *overall, f"against the {BASELINE}"], rows),
+        table(["accuracy, %", *[*groups][:2], f"against the {BASELINE}"], rows),
         f"{top} against {lower} (in the paper it knows more of senses): {against(right[top], right[lower])}.",
         f"The words with several senses, at most {MOST_WORDS}, and how often each sense occurs in training:",
         table(["word", "senses", "test tokens", *right], by_word),
         *how_it_was_run(settings),
     ]
-    return "\n\n".join(parts) + "\n", numbers
+    return "\n\n".join(parts) + "\n", accuracy

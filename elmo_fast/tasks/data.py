@@ -188,7 +188,7 @@ def read_labelled(
 ) -> list[Example]:
     """Return the sentences of a file with the labels that the task needs.
 
-    format and columns: as in read_examples; None: the configuration's. ElmoFastError if there are others.
+    format, column, ...: as in read_examples; None: the configuration's. ElmoFastError if there are others.
     """
     tags = config.task == "tag"
     column = config.column if column is None else column
