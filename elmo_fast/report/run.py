@@ -5,6 +5,7 @@ Runs that are complete in the folder are read, not repeated.
 
 import concurrent.futures
 import dataclasses
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -119,19 +120,16 @@ def write_report(
         bilm = load_bilm(settings.model, settings.prefix).to(device)
     lstm, width = bilm.options.lstm, bilm.options.lstm.projection_dim
     place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    versions = f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     about = [
         f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
-        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-        f"on {place}.",
+        f"{versions}, on {place}.",
     ]
     if settings.task == "senses":
         return _written(folder, settings, *senses_page(settings, bilm, about, report))
     target = settings.targets[0]
-    pairs = settings.pair_column
-    splits = {
-        split: read_examples(getattr(settings, name), settings.format, target, pair_column=pairs)
-        for split, name in SPLITS.items()
-    }
+    read = functools.partial(read_examples, format=settings.format, column=target, pair_column=settings.pair_column)
+    splits = {split: read(getattr(settings, name)) for split, name in SPLITS.items()}
     asks = "neighbours" in settings.experiments and settings.task == "tag"
     if asks:  # a missing word is reported before the runs, not hours later
         words = words_asked(splits["train"], settings)

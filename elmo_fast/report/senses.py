@@ -87,14 +87,13 @@ class SenseScores(NamedTuple):
     """way (the most frequent sense, then each layer) -> whether it is right for each token"""
     ambiguous: Booleans
     """whether the word has several senses in the training tokens"""
-    unseen: Booleans
-    """whether the word is not among the training tokens; every way then answers the most frequent sense of all words"""
 
 
 def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> SenseScores:
     """Give each test token the sense of the nearest training token of its word, by each layer, and compare.
 
     The nearest has the largest cosine; of equally near ones the word's most frequent sense wins, which is the baseline.
+    Every way gives a word that has no training token the most frequent sense of all.
 
     Raises: ElmoFastError: no tokens.
     """
@@ -114,7 +113,7 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
     vectors = _vectors(bilm, [*known, *asked])
     answers = {BASELINE: np.array(first, object)}
     for layer in range(bilm.num_layers):
-        found = np.array([use.sense for use in asked], object)
+        found = np.empty(len(asked), object)
         for word in words:
             rows, queries = np.flatnonzero(of_known == word), np.flatnonzero(of_asked == word)
             known_vectors, asked_vectors = (unit_rows(vectors[layer, at]) for at in (rows, len(known) + queries))
@@ -123,8 +122,7 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
         answers[layer_name(layer)] = np.array(first, object)
         answers[layer_name(layer)][ambiguous] = found
     gold = np.array([use.sense for use in test], object)
-    unseen = np.array([use.word not in senses for use in test])
-    return SenseScores({way: answer == gold for way, answer in answers.items()}, ambiguous, unseen)
+    return SenseScores({way: answer == gold for way, answer in answers.items()}, ambiguous)
 
 
 def _vectors(bilm: BiLM, uses: Sequence[Use]) -> npt.NDArray[np.float32]:
@@ -163,7 +161,7 @@ def senses_page(
         if missing := asked - {use.word for use in test}:
             raise ElmoFastError(f"--words: {min(missing)!r} has no sense in {settings.test_path}")
     report(f"senses of {len(test):,} tokens, by {len(train):,} of training")
-    right, ambiguous, unseen = sense_scores(bilm, train, test)
+    right, ambiguous = sense_scores(bilm, train, test)
     counts, words = Counter((use.word, use.sense) for use in train), np.array([use.word for use in test])
     several = Counter(words[ambiguous].tolist()).most_common()
     groups = {"all tokens": ambiguous | True}
@@ -183,10 +181,10 @@ def senses_page(
         ]
         for word, tokens in several[:MOST_WORDS]
     ]
-    top, lower = layer_name(bilm.num_layers - 1), layer_name(1)
+    top, lower, known = layer_name(bilm.num_layers - 1), layer_name(1), {use.word for use in train}
     data = (
-        f"Data: {len(train):,} training tokens of {len({word for word, _ in counts}):,} words, {len(test):,} test "
-        f"tokens; the words of {unseen.sum():,} do not occur in training, and get the most frequent sense of all."
+        f"Data: {len(train):,} training tokens of {len(known):,} words, {len(test):,} test tokens; the words of "
+        f"{len(test) - np.isin(words, [*known]).sum():,} do not occur in training, and get the most frequent sense of all."
     )
     parts = [
         "# Word senses by nearest neighbour",

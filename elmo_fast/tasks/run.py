@@ -550,15 +550,8 @@ def predict_task(
         column = config.column
     named = config.label_column if read_as == trained_as == "tsv" else None
     with rereadable(path) if to in ("conllu", "csv") else contextlib.nullcontext(path) as file:
-        examples = read_examples(
-            file,
-            read_as,
-            column,
-            tokenizer or config.tokenizer,
-            label_column=named,
-            pair_column=pair_column,
-            labelled=False,
-        )
+        columns: dict[str, Any] = {"label_column": named, "pair_column": pair_column}
+        examples = read_examples(file, read_as, column, tokenizer or config.tokenizer, **columns, labelled=False)
         words = [example.words for example in examples]
         table = is_table(read_as, column, named or pair_column)
         if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:

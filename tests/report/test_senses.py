@@ -37,9 +37,8 @@ def test_each_layer_gives_the_sense_of_the_nearest_token_of_the_word(bilm):
     """By a plain search; the characters are equally near everywhere, and give the most frequent sense."""
     train, test = uses(0, 30), uses(1, 20)
     others = [Use("here", "x", ["the", "here"], 1), Use("new", "y", ["new"], 0), Use("here", "z", ["here"], 0)]
-    right, ambiguous, unseen = sense_scores(bilm[0], [*train, others[0]], [*test, *others])
+    right, ambiguous = sense_scores(bilm[0], [*train, others[0]], [*test, *others])
     assert ambiguous.tolist() == [True] * 20 + [False] * 3
-    assert unseen.tolist() == [False] * 21 + [True, False]
     is_verb = [use.sense == "verb" for use in test]
     assert right[BASELINE].tolist() == right["characters"].tolist() == [*is_verb, True, False, False]
     for layer, name in enumerate(("characters", "LSTM 1", "LSTM 2")):
@@ -101,6 +100,7 @@ def test_the_report_of_senses_trains_nothing_and_runs_again(bilm, tmp_path, caps
     text = page.read_text()
     assert f"| LSTM 1 | {100 * numbers['play']['LSTM 1']:.1f} | " in text
     assert "| play | verb " in text
+    assert "training tokens of 1 words, 20 test tokens; the words of 0 do not occur in training" in text
     page.unlink()
     assert main(["report", "-q", "--config", str(tmp_path / "out" / "report.yaml"), "--device", "cpu"]) == 0
     assert page.read_text() == text
