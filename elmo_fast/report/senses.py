@@ -184,7 +184,7 @@ def senses_page(
     top, lower, known = layer_name(bilm.num_layers - 1), layer_name(1), {use.word for use in train}
     data = (
         f"Data: {len(train):,} training tokens of {len(known):,} words, {len(test):,} test tokens; the words of "
-        f"{len(test) - np.isin(words, [*known]).sum():,} do not occur in training, and get the most frequent sense of all."
+        f"{sum(use.word not in known for use in test):,} do not occur in training: they get the most frequent sense."
     )
     parts = [
         "# Word senses by nearest neighbour",

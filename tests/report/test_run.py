@@ -234,3 +234,15 @@ def test_a_seed_which_would_change_nothing_is_refused(folder, capsys):
         main(["report", *files, *where, "--seed", "3"])
     assert "unrecognized arguments: --seed 3; did you mean --seeds?" in capsys.readouterr().err
     assert not (folder / "refused").exists()
+
+
+def test_a_report_compares_classifiers_of_pairs(folder, tmp_path):
+    """Both texts count as words."""
+    rows = "".join(f"play the dog,the {word},{word}\n" for word in ("cat", "dog", "cat", "dog"))
+    (tmp_path / "pairs.csv").write_text(f"text,other,label\n{rows}")
+    pairs = dict.fromkeys(SPLITS.values(), str(tmp_path / "pairs.csv"))
+    changes = {"task": "classify", "pair_column": "other", "experiments": ("help",), "seeds": 1, "epochs": 1, **pairs}
+    page = write_report(settings(folder, save_dir=str(tmp_path), **changes), report=lambda line: None)
+    assert "Data: train 4 sentences, 20 words; dev" in page.read_text()
+    configs = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/task.json")]
+    assert [each["pair_column"] for each in configs] == ["other", "other"]
