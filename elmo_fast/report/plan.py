@@ -93,6 +93,8 @@ class ReportSettings:
         for field in dataclasses.fields(self) if self.task == "senses" else ():
             if field.name not in OF_SENSES and getattr(self, field.name) != field.default:
                 raise ElmoFastError(f"--{field.name} does nothing with --task senses; leave it out")
+        if self.task == "senses" and len(self.column) > 1:
+            raise ElmoFastError(f"--column must be one with --task senses; got {', '.join(self.column)}")
         for name in paths:
             if not os.path.isfile(getattr(self, name)):
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")

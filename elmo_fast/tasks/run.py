@@ -194,7 +194,7 @@ class SavedTask:
         if self.config.pair_column is None:
             return [Example(list(words), []) for words in self.split(sentences, tokenizer)]
         for index, pair in enumerate(sentences):
-            if isinstance(pair, str) or len(pair) != 2:
+            if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
                 raise ElmoFastError(
                     f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
                 )

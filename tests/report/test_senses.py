@@ -107,5 +107,7 @@ def test_the_report_of_senses_trains_nothing_and_runs_again(bilm, tmp_path, caps
     assert capsys.readouterr().out == f"{page}\n"
     with pytest.raises(ElmoFastError, match="--seeds does nothing with --task senses; leave it out"):
         ReportSettings(**changes, seeds=2)
+    with pytest.raises(ElmoFastError, match="--column must be one with --task senses; got upos, xpos"):
+        ReportSettings(**changes, column=("upos", "xpos"))
     with pytest.raises(ElmoFastError, match="--words: 'tree' has no sense in"):
         write_report(ReportSettings(**changes, words=("play", "Tree")), report=lambda line: None)
