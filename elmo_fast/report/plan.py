@@ -124,7 +124,7 @@ class ReportSettings:
         values: dict[str, Any] = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
-            if value not in (None, (), "") and (self.task != "senses" or name in OF_SENSES)
+            if value not in (None, ()) and (self.task != "senses" or name in OF_SENSES)
         }
         for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
             if name in values and names_only:
@@ -132,7 +132,7 @@ class ReportSettings:
             elif name in values and (os.path.exists(values[name]) or name == "save_dir"):
                 values[name] = os.path.abspath(values[name])
         if names_only:
-            values.pop("note", None)
+            values.pop("note")
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
