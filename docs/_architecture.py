@@ -5,6 +5,8 @@ import itertools
 import pathlib
 from functools import cache
 
+import _svg
+
 PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "elmo_fast"
 PICTURE = pathlib.Path(__file__).with_name("architecture.svg")
 CAPTIONS = {
@@ -26,7 +28,7 @@ CAPTIONS = {
     "cli": "elmo-fast",
 }
 CORE = {"_C", "ops", "checkpoints", "text", "corpus", "modules", "embed", "pretrain", "cli"}  # blue; the others grey
-WIDTH, HEIGHT, GAP, ROW = 150, 44, 12, 92  # of a box, between boxes, from row to row
+HEIGHT, WIDTH, GAP, ROW = _svg.HEIGHT, 150, 12, 92  # of a box, between boxes, from row to row
 LANE = 16  # width of the gap in a row through which a line passes
 SWEEPS = 20
 Line = list[str]  # a box, the lanes of the rows between, a box
@@ -152,26 +154,12 @@ def picture() -> str:
     for name, *between, target in lines:
         passed = [f"{x[lane]:g} {y[lane]} V{y[lane] + HEIGHT}" for lane in between]
         points = [f"{leaves[name, target]:g} {y[name] + HEIGHT}", *passed, f"{arrives[name, target]:g} {y[target] - 2}"]
-        drawn.append(f'<path d="M{" L".join(points)}" fill="none" stroke="#7a8088" marker-end="url(#arrow)"/>')
-    for name in graph:
-        fill, edge = ("#eaf1fb", "#4c78a8") if name in CORE else ("#f4f4f4", "#a0a0a0")
-        drawn += [
-            f'<rect x="{x[name] - WIDTH / 2:g}" y="{y[name]}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="{fill}" '
-            f'stroke="{edge}"/>',
-            f'<text x="{x[name]:g}" y="{y[name] + 19}" text-anchor="middle" font-weight="bold">{name}</text>',
-            f'<text x="{x[name]:g}" y="{y[name] + 35}" text-anchor="middle" font-size="11">{CAPTIONS[name]}</text>',
-        ]
-    style = 'font-family="sans-serif" font-size="13"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" {style}>',
-            '<marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">',
-            '<path d="M0 0 L8 4 L0 8 z" fill="#7a8088"/></marker>',
-            f'<rect width="{width:g}" height="{height}" fill="white"/>',
-            *drawn,
-            "</svg>\n",
-        ]
-    )
+        drawn.append(_svg.arrow(" L".join(points)))
+    drawn += [
+        _svg.box(x[name] - WIDTH / 2, y[name], WIDTH, name, CAPTIONS[name], core=name in CORE, bold=True)
+        for name in graph
+    ]
+    return _svg.page(width, height, drawn)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Redraws every picture of the documentation: `make pictures`.
 
-The model of pictures.md is trained first if build/pictures/ has none: the preset `tiny`, 2,000 steps on the text
-that Python carries (five minutes on a core). architecture.svg comes from the imports, the pictures of the example
-report from its report.json, the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves under
-benchmarks/results/, and the pictures of gallery.md from the commands on that page, whose runs train for three minutes.
+The words of pictures.md need a model, which is trained first if build/pictures/ has none: the preset `tiny`, 2,000
+steps on the text that Python carries (five minutes on a core); its senses are those of `mini` in the text of
+gallery.md. architecture.svg comes from the imports, network.svg from the defaults of pretraining, the pictures of the
+example report from its report.json, the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves
+under benchmarks/results/, and the pictures of gallery.md from the commands on that page, whose runs train for three
+minutes.
 """
 
 import json
@@ -24,6 +26,7 @@ from elmo_fast.pictures import (
     senses_picture,
     words_picture,
 )
+from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.report.page import layer_scores, share_curves, weight_map
 from elmo_fast.report.plan import Cell
@@ -33,13 +36,14 @@ DOCS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 import _architecture  # noqa: E402
+import _network  # noqa: E402
 
 from examples.demo import write_corpus  # noqa: E402
 
 BUILD = DOCS.parent / "build" / "pictures"
 CURVES = DOCS.parent / "benchmarks" / "results" / "pretrain"
 STEPS, WORDS = 2000, 200
-SENSES_OF = "left"
+SENSES_OF = "set"
 COLOURS_KEPT = 64  # of a picture with many labels; a third of the bytes, and no difference to see
 
 
@@ -56,15 +60,20 @@ def trained() -> pathlib.Path:
 
 
 def of_a_model(model: pathlib.Path) -> None:
-    """Draws the pictures of pictures.md."""
+    """Draws the words of pictures.md."""
     embedder = ElmoEmbedder.from_pretrained(model, stateful=False)
-    occurrences, _ = find_occurrences(BUILD / "train.txt", SENSES_OF)
-    senses = senses_of(occurrences, occurrence_vectors(embedder, occurrences))
-    senses_picture(senses, SENSES_OF, DOCS / "pictures_senses.png", "Python's documentation, top layer")
     vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split()
     words = [word for word in vocabulary if word.isalpha() and len(word) > 2][:WORDS]
     words_picture(words, context_free_vectors(embedder.elmo_bilm, words).matrix, DOCS / "pictures_words.png")
     with_fewer_colours(DOCS / "pictures_words.png")
+
+
+def of_the_senses(text: pathlib.Path) -> None:
+    """Draws the senses of pictures.md, in the text of gallery.md."""
+    occurrences, _ = find_occurrences(text, SENSES_OF, tokenizer="basic")
+    vectors = occurrence_vectors(ElmoEmbedder.from_pretrained("mini", stateful=False), occurrences)
+    about = "docstrings of Python's library, top layer of mini"
+    senses_picture(senses_of(occurrences, vectors), SENSES_OF, DOCS / "pictures_senses.png", about)
 
 
 def of_the_report() -> None:
@@ -119,7 +128,9 @@ def with_fewer_colours(path: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     _architecture.PICTURE.write_text(_architecture.picture(), encoding="utf-8")
+    _network.PICTURE.write_text(_network.picture(ModelConfig()), encoding="utf-8")
     of_the_report()
     of_the_benchmark()
     of_a_model(trained())
     of_the_gallery()
+    of_the_senses(BUILD / "gallery" / "text.txt")

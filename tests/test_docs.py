@@ -138,8 +138,11 @@ def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
-    """Every package but those under all of them is in the picture, above those that it imports."""
+    """Every package but those under all of them is in the picture, above those that it imports; so is the network."""
     monkeypatch.syspath_prepend(DOCS)
+    network = importlib.import_module("_network")
+    drawn = network.picture(network.ModelConfig())
+    assert network.PICTURE.read_text(encoding="utf-8") == drawn, "run `python docs/_network.py`"
     architecture = importlib.import_module("_architecture")
     packages = {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}
     assert packages - architecture.CAPTIONS.keys() == {"_io", "_runtime"}

@@ -22,10 +22,12 @@ LEXICON_WORDS = "_token_embedder._word_vectors"
 SOFTMAX_WEIGHT, SOFTMAX_BIAS, SOFTMAX_COUNTS = "softmax.weight", "softmax.bias", "softmax.counts"
 _MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
 PROJECTION = ("_token_embedder._projection.weight", "_token_embedder._projection.bias")
-# What precision="int8" multiplies as int8 (docs/numerics.md); the other tensors stay as they are.
+# What precision="int8" multiplies as int8 (docs/numerics.md), and the softmax, which is most of a pretrained model; the
+# other tensors stay as they are.
 _OF_PRODUCTS = re.compile(
     r"_token_embedder\._(highways\._layers\.\d+|projection)\.weight"
     r"|_elmo_lstm\.(forward|backward)_layer_\d+\.(input_linearity|state_linearity|state_projection)\.weight"
+    r"|softmax\.weight"
 )
 _SCALE = ".scale"
 

@@ -37,8 +37,11 @@ class _VectorOptions(Model):
     batch_size: int | None = None
 
 
-def read_vectors(options: _VectorOptions) -> Labelled:
-    """Return what the options name; ElmoFastError if they name nothing, or two things."""
+def read_vectors(options: _VectorOptions, *, pairs: bool = False) -> Labelled:
+    """Return what the options name; ElmoFastError if they name nothing, or two things.
+
+    pairs: the words are pairs of --arrows: one may occur in several, and none may be missing.
+    """
     from elmo_fast.text import read_lines
 
     check_counts(**{"--count": options.count})
@@ -46,13 +49,15 @@ def read_vectors(options: _VectorOptions) -> Labelled:
     if named == (options.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
     listed = [] if options.word_file is None else [line for _, line in read_lines(options.word_file) if line]
-    words = list(dict.fromkeys([*options.words, *listed]))
+    words = [*options.words, *listed] if pairs else list(dict.fromkeys([*options.words, *listed]))
+    if pairs and not words:
+        raise ElmoFastError("--arrows needs --words, in pairs: --words man king woman queen")
     if options.text is not None and (words or not named):
         raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
     if options.text is None and (options.layer != "top" or options.tokenizer is not None):
         raise ElmoFastError("--layer and --tokenizer need --text: words without a text have no layers")
     if not named:
-        return _of_file(options, words)
+        return _of_file(options, words, pairs)
     _common.resolve_model(options)
     if options.text is not None:  # `count` tokens, sampled by the seed, each in its sentence
         tokens, _, matrix, _ = in_sentences(options, None, most=options.count)
@@ -69,7 +74,7 @@ def read_vectors(options: _VectorOptions) -> Labelled:
     return words, context_free_vectors(_common.load_embedder(options).elmo_bilm, words).matrix, {}
 
 
-def _of_file(options: _VectorOptions, words: list[str]) -> Labelled:
+def _of_file(options: _VectorOptions, words: list[str], pairs: bool) -> Labelled:
     from elmo_fast.static import load_vectors
 
     vectors = load_vectors(options.vectors)
@@ -79,7 +84,7 @@ def _of_file(options: _VectorOptions, words: list[str]) -> Labelled:
     if missing:
         more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
         message = f"{options.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
-        if len(missing) == len(words):
+        if pairs or len(missing) == len(words):
             raise ElmoFastError(message)
         warnings.warn(message, stacklevel=2)
     words = [word for word in words if word in vectors.index][: options.count]
@@ -157,8 +162,11 @@ MOST_LISTED = 20
 
 @dataclass(kw_only=True)
 class _WordsOptions(_VectorOptions):
-    method: Literal["tsne", "pca"] = "tsne"
-    """projection to two dimensions"""
+    method: Literal["tsne", "pca"] | None = None
+    """projection to two dimensions (default: tsne; pca with --arrows)"""
+    arrows: bool = flag()
+    """draw an arrow from the first of --words to the second, from the third to the fourth, ...; those of an analogy are
+    parallel"""
     most_labels: int = 300
     """maximum number of labels; further words are points without one"""
     output: str = option("words.png", writes="file")
@@ -176,8 +184,8 @@ def run_words(options: _WordsOptions) -> None:
     from elmo_fast.pictures.style import format_of
 
     format_of(options.output)
-    words, matrix, _ = read_vectors(options)
-    keywords = _common.arguments(options, "method", "seed", "most_labels", "title")
+    words, matrix, _ = read_vectors(options, pairs=options.arrows)
+    keywords = _common.arguments(options, "method", "arrows", "seed", "most_labels", "title")
     result = words_picture(words, matrix, options.output, **keywords)
     if result.omitted:
         omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")

@@ -1,5 +1,6 @@
 """`elmo-fast static`: context-free word vectors."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,8 +71,9 @@ def check_output(options: _OutputOptions) -> None:
 
 # The settings of word2vec (sg, cbow) and of GloVe, with their defaults.
 WORD2VEC: dict[str, Any] = {"epochs": 5, "window": 5, "learning_rate": 0.025, "objective": "ns"}
-WORD2VEC |= {"negative": 5, "sample": 1e-3, "workers": 1}
+WORD2VEC |= {"negative": None, "sample": 1e-3, "workers": 1}
 GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_max": 100.0}
+GLOVE |= {"alpha": 0.75, "symmetric": True, "add_contexts": True}
 
 
 def both(name: str) -> str:
@@ -88,19 +90,31 @@ class _TrainOptions(Computing, _OutputOptions):
     dimension: int = 100
     """width of the vectors"""
     min_count: int = 5
+    max_vocab_size: int | None = None
+    """keep only the N most frequent words"""
+    init_from: str | None = None
+    """file of word vectors to continue from, of width --dimension; words of the text that it lacks start as usual"""
     epochs: int | None = option(None, help=f"passes over the text {both('epochs')}")
     window: int | None = option(None, help=f"words of context on each side {both('window')}")
     learning_rate: float | None = option(None, help=f"initial learning rate {both('learning_rate')}")
     objective: Literal["ns", "hs"] | None = None
     """sg, cbow: ns (negative sampling) or hs (hierarchical softmax) (default: ns)"""
     negative: int | None = None
-    """sg, cbow with ns: random words per word (default: 5)"""
+    """sg, cbow with ns: random words per word; large texts need fewer (default: 10 below 10 million words, 5 below a
+    billion, else 3)"""
     sample: float | None = None
     """sg, cbow: downsample words that are a larger fraction of the text than this (default: 0.001)"""
     workers: int | None = None
     """sg, cbow: number of threads; with more than 1, results are not reproducible (default: 1)"""
     x_max: float | None = None
     """glove: pairs this frequent have weight 1; use 10 for a few million words (default: 100)"""
+    alpha: float | None = None
+    """glove: rarer pairs have weight (count / x_max) ^ alpha, from 0 (equal weights) to 1 (default: 0.75)"""
+    symmetric: bool | None = None
+    """glove: count the words on both sides of a word; false counts only those before it (default: true)"""
+    add_contexts: bool | None = None
+    """glove: write w + w~, a word's vector plus its vector as context, as the paper does; false writes w (default:
+    true)"""
     file_friendly_logging: bool = flag()
     results: str | None = option(None, writes="file")
     """JSON file to write the settings and a row per pass to"""
@@ -112,6 +126,8 @@ def run_train(options: _TrainOptions) -> None:
     gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
     shows its time and speed, and GloVe's loss (gensim's is known to be wrong).
     """
+    from elmo_fast.static import load_vectors
+
     check_output(options)
     set_up(options)
     glove = options.algo == "glove"
@@ -120,12 +136,16 @@ def run_train(options: _TrainOptions) -> None:
         if getattr(options, name) not in (None, others[name]):
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
     typed = {name: value for name, value in _common.arguments(options, *defaults).items() if value is not None}
-    settings: dict[str, Any] = {**defaults, **typed, **_common.arguments(options, "dimension", "min_count", "seed")}
-    settings["tokenizer"] = options.tokenizer
+    of_both = _common.arguments(options, "dimension", "min_count", "max_vocab_size", "init_from", "seed", "tokenizer")
+    settings: dict[str, Any] = {**defaults, **typed, **of_both}
+    start = None if options.init_from is None else load_vectors(options.init_from)
     passes: list[dict[str, Any]] = []
 
     def report(epoch: Any) -> None:
         passes.append(epoch._asdict())
+        if epoch.number == 1 and getattr(epoch, "negative", 0) and options.negative is None:
+            settings["negative"] = epoch.negative
+            _common.logger().info("--negative %d, chosen by the size of the text", epoch.negative)
         rate = f"{epoch[-1]:,.0f} {epoch._fields[-1].removesuffix('_per_second')}/s"
         loss = f", loss {epoch.loss:.6f}" if hasattr(epoch, "loss") else ""
         _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
@@ -142,11 +162,16 @@ def run_train(options: _TrainOptions) -> None:
             if done == total:
                 bars[what].close()
 
-        vectors = train_glove(options.train_prefix, **settings, report=report, progress=progress)
+        vectors = train_glove(options.train_prefix, **settings | {"init_from": start}, report=report, progress=progress)
     else:
         from elmo_fast.static import train_word2vec
 
-        vectors = train_word2vec(options.train_prefix, algorithm=options.algo, **settings, report=report)
+        vectors = train_word2vec(
+            options.train_prefix, algorithm=options.algo, **settings | {"init_from": start}, report=report
+        )
+    if start is not None:
+        known = sum(word in start for word in vectors.words)
+        _common.logger().info("%d of %d words continued from %s", known, len(vectors), options.init_from)
     write_vectors(options, vectors)
     if options.results is not None:
         about = _common.arguments(options, "algo", "train_prefix", "output")
@@ -159,7 +184,8 @@ class _EvalOptions(_VectorsOptions):
     analogies: str | None = None
     """file of analogies: lines of four words; sections begin with ': NAME'"""
     pairs: tuple[str, ...] = option((), nargs="+")
-    """files of word pairs: two words and a score per line, separated by tabs"""
+    """files of word pairs with scores: SimLex-999, WordSim-353 or MEN as published, or two words and a score per line,
+    separated by tabs, commas or spaces"""
     restrict_vocab: int = 300_000
     """use only the first N words"""
     case_insensitive: bool = True
@@ -174,8 +200,9 @@ def run_eval(options: _EvalOptions) -> None:
     """Score word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and similarity.
 
     Similarity is how cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the fraction of
-    a set whose words have vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets
-    are those in gensim: Google's analogies, WordSim-353, SimLex-999.
+    a set whose words have vectors: compare two files only at equal coverage. Width is how many numbers a vector has.
+    The rows "one-hot" are the baseline: one number per word of the vocabulary, and different words have cosine 0.
+    Without --analogies and --pairs the sets are those in gensim: Google's analogies, WordSim-353, SimLex-999.
     """
     from elmo_fast.static import evaluate_analogies
     from elmo_fast.static.evaluation import QUESTIONS, SIMLEX999, WORDSIM353, bundled
@@ -203,16 +230,20 @@ def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[st
     from elmo_fast.static import evaluate_similarity
 
     width = max(len("similarity"), *(len(os.path.basename(path)) for path in pairs))
-    print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs")
+    print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs  width")
     results = {}
-    for path in pairs:
+    for path, one_hot in itertools.product(pairs, (False, True)):
         keywords = _common.arguments(options, "restrict_vocab", "case_insensitive")
-        scores = evaluate_similarity(vectors, path, unknown_as_zero=options.unknown_as_wrong, **keywords)
-        name = os.path.basename(path)
+        scores = evaluate_similarity(
+            vectors, path, unknown_as_zero=options.unknown_as_wrong, one_hot=one_hot, **keywords
+        )
         both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
-        numbers = f"{'  '.join(both)}  {scores.coverage:8.1%}"
-        print(f"{name:<{width}}  {numbers}  {scores.compared} / {scores.pairs}")
-        results[name] = scores.as_dict()
+        name = os.path.basename(path)
+        counted = f"{scores.compared} / {scores.pairs}"
+        dimension = len(vectors) if one_hot else vectors.dimension
+        label = "  one-hot" if one_hot else name
+        print(f"{label:<{width}}  {'  '.join(both)}  {scores.coverage:8.1%}  {counted:<16}  {dimension}")
+        results[f"{name}, one-hot" if one_hot else name] = scores.as_dict()
     return results
 
 

@@ -104,6 +104,22 @@ class Vectors:
             raise ElmoFastError(f"{word!r} has no vector" + (f"; {other!r} has one" if other else ""))
         return self.matrix[row]
 
+    def check_width(self, dimension: int) -> None:
+        """Raise ElmoFastError unless training vectors of this width can start from these."""
+        if self.dimension != dimension:
+            raise ElmoFastError(
+                f"dimension must be {self.dimension}, as init_from has vectors of that width; got {dimension}"
+            )
+
+    def copy_to(self, words: Sequence[str], matrix: Matrix) -> None:
+        """Copy the vectors of the words that have one to their rows of a matrix [len(words), D].
+
+        Raises ElmoFastError if none of the words has a vector.
+        """
+        if not (rows := [row for row, word in enumerate(words) if word in self]):
+            raise ElmoFastError("init_from must have a vector for some word of the text; got none in common")
+        matrix[rows] = self.matrix[[self.index[words[row]] for row in rows]]
+
     def to_gensim(self) -> Any:
         """Return the same as a gensim.models.KeyedVectors; MissingExtraError without gensim."""
         keyed = require("gensim.models", "static", "Vectors.to_gensim").KeyedVectors(self.dimension)

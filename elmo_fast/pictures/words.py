@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.pictures.reduction import Plane, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, new_figure, plain, save, shown
@@ -78,8 +79,9 @@ def words_picture(
     words: Sequence[str],
     matrix: npt.NDArray[Any],
     path: str | os.PathLike[str],
-    method: str = "tsne",
+    method: str | None = None,
     *,
+    arrows: bool = False,
     seed: int = 0,
     most_labels: int = 300,
     title: str = "",
@@ -93,7 +95,9 @@ def words_picture(
         words: N words; a word may occur more than once (tokens).
         matrix: their vectors, [N, D].
         path: the file, whose suffix gives the format (.png, .pdf, .svg).
-        method, seed: as in to_plane.
+        method, seed: as in to_plane; None: "tsne", or "pca" with arrows.
+        arrows: draw an arrow from the first word to the second, from the third to the fourth, and so on: those of an
+            analogy are parallel. The picture says how parallel they are in D dimensions: the mean cosine of two arrows.
         most_labels: maximum number of labels; other words are points.
         title: of the picture.
 
@@ -103,16 +107,30 @@ def words_picture(
     not_a_string(words, "words", "a list of words")
     if matrix.ndim != 2 or len(matrix) != len(words):
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
+    if arrows and (method == "tsne" or len(words) % 2):
+        raise ElmoFastError(
+            'arrows need an even number of words (from, to, from, to) and method="pca", as t-SNE keeps no directions; '
+            f"got {len(words)} words and {method!r}"
+        )
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    plane = to_plane(np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0), method, seed)
+    unit = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
+    plane = to_plane(unit, method or ("pca" if arrows else "tsne"), seed)
+    if arrows and len(words) > 2:
+        steps = unit_rows(unit[1::2] - unit[::2])
+        cosine = (steps @ steps.T)[np.triu_indices(len(steps), 1)].mean()
+        plane = plane._replace(
+            how=f"{plane.how}; mean cosine of two arrows in {matrix.shape[1]} dimensions: {cosine:.2f}"
+        )
     kind = "words" if len(set(words)) == len(words) else "tokens"
     with fonts_for([title, *words[:most_labels]]):
-        figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} {kind}")
+        figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} {kind}", arrows)
         save(figure, path)
     return drawn
 
 
-def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) -> tuple[Any, Drawn]:
+def picture(
+    words: Sequence[str], plane: Plane, most_labels: int, title: str, arrows: bool = False
+) -> tuple[Any, Drawn]:
     """Draw matplotlib's Figure of words at the points of a plane; return it and what it contains."""
     figure = new_figure(WIDTH, HEIGHT, layout=None)
     axes = figure.add_axes((0.02, 0.05, 0.96, 0.9))
@@ -121,6 +139,13 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
     axes.set(xticks=[], yticks=[])
     axes.margins(0.06)
     dots = axes.scatter(*plane.points.T, s=9, color=COLOURS[0], linewidths=0)
+    if arrows:
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.apply_aspect()  # labels are placed by the final limits
+        for start, end in zip(plane.points[::2], plane.points[1::2], strict=True):
+            axes.annotate(
+                "", end, start, arrowprops={"arrowstyle": "->", "color": COLOURS[1], "shrinkA": 3, "shrinkB": 3}
+            )
     labels = label_points(axes, plane.points, words[:most_labels])
     dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]

@@ -138,6 +138,8 @@ class RunConfig:
     init_from: str | None = None
     """model that a new run takes its weights from: a folder, an archive, or a name that `elmo-fast models` lists;
     words in both vocabularies keep theirs"""
+    train_bilm: bool = True
+    """false, with init_from: train the softmax alone, for a model that was published without one; the vectors stay"""
     prefix: str | None = None
     max_steps: int | None = None
     """maximum number of steps; null: those of n_epochs"""
@@ -288,6 +290,8 @@ def complaints(config: PretrainConfig) -> list[str]:
             )
         if not model.train_vectors:
             sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
+    if not run.train_bilm and run.init_from is None:
+        sentences.append("train_bilm: false keeps the biLM of init_from, which must name a model; got nothing")
     if run.prefix is not None and run.init_from is None:
         sentences.append(f"prefix chooses one of the ELMos of init_from; got {run.prefix!r} without init_from")
     takers = [kind.name for kind in LOSS_KINDS.values() if kind.takes_negatives]

@@ -44,7 +44,8 @@ class LanguageModel(SentencePredictions):
     (`n_negative_samples_batch`); counts: how often each word is a target, [V] (`target_counts`), for the losses
     that need it; negatives: of negative sampling, as how many words of noise the samples count (None: all); precision:
     to what operands of matrix products are rounded ("int8": those of the biLM, to evaluate it; the loss takes float32);
-    backend: as the ops' argument; train_input: whether the encoder is trained.
+    backend: as the ops' argument; train_input: whether the encoder is trained; train_bilm: whether anything but the
+    loss is.
 
     loss: the loss, which owns the table; vocabulary: the V words, where the model was loaded with its vocab.txt.
 
@@ -60,6 +61,7 @@ class LanguageModel(SentencePredictions):
         precision: InferencePrecision = "float32",
         backend: Backend = "auto",
         train_input: bool = True,
+        train_bilm: bool = True,
     ) -> None:
         super().__init__()
         if options.n_tokens_vocab is None:
@@ -69,12 +71,12 @@ class LanguageModel(SentencePredictions):
                 f"options must be of a model that reads bytes or word ids; got another: {options.why_not_trainable}"
             )
         self.options, self.precision, self.backend = options, precision, backend
-        bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)  # sampled before the loss
+        bilm = BiLM(options, requires_grad=train_bilm, precision=precision, backend=backend)  # sampled before the loss
         self.loss = LOSS_CLASSES[options.trained_by].from_options(
             options, counts=counts, negatives=negatives, precision=trained_precision(precision), backend=backend
         )
         self.bilm = bilm
-        self.bilm.encoder.requires_grad_(train_input)
+        self.bilm.encoder.requires_grad_(train_input and train_bilm)
         self.register_state_dict_post_hook(_rename_saved)
         self.register_load_state_dict_pre_hook(_rename_loaded)
 
@@ -118,7 +120,8 @@ class LanguageModel(SentencePredictions):
         if SOFTMAX_WEIGHT not in state or SOFTMAX_BIAS not in state:
             raise ElmoFastError(
                 "this checkpoint has no softmax weights, so it cannot say how likely a word is; "
-                "give the folder of a model trained with `elmo-fast pretrain`"
+                "give the folder of a model trained with `elmo-fast pretrain`, or train a softmax for this one: "
+                "`elmo-fast pretrain --init_from MODEL --train_bilm false`"
             )
         if options.n_tokens_vocab is None:
             words = options.loss_kind.words(len(state[SOFTMAX_BIAS]))
@@ -293,6 +296,7 @@ def make_language_model(
             precision="float32" if config.run.precision == "tf32" else config.run.precision,
             backend=config.run.backend,
             train_input=not frozen,
+            train_bilm=config.run.train_bilm,
         )
     return model.to(device)
 

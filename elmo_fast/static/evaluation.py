@@ -3,10 +3,13 @@
 import contextlib
 import math
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from elmo_fast._io import atomic_file
 from elmo_fast.embed.word_vectors import Vectors
@@ -159,56 +162,75 @@ def evaluate_similarity(
     vectors: Vectors,
     path: str | os.PathLike[str] | None = None,
     *,
-    delimiter: str = "\t",
     restrict_vocab: int | None = 300_000,
     case_insensitive: bool = True,
     unknown_as_zero: bool = False,
+    one_hot: bool = False,
 ) -> SimilarityScores:
     """Correlate the cosines of word pairs with human scores of those pairs.
 
-    path: lines of two words and a number, separated by `delimiter`; lines that begin with # are comments. None:
-        WordSim-353 from gensim
+    path: SimLex-999, WordSim-353 or MEN as published, or lines of two words and a number (other columns may surround
+        it), separated by tabs, commas or white space; a first line of names and lines that begin with # are left out,
+        and so are MEN's parts of speech (sun-n). None: WordSim-353 from gensim
     restrict_vocab, case_insensitive: as in evaluate_analogies
     unknown_as_zero: a pair with an unknown word has cosine 0 (gensim's dummy4unknown); otherwise it is skipped
+    one_hot: score one-hot vectors of the same words instead, in which different words have cosine 0: the baseline
     The correlations are NaN if fewer than two pairs are left, or one of the columns is constant.
     Raises ElmoFastError for a file without pairs, MissingExtraError without gensim.
     Source: gensim's evaluate_word_pairs, which computes them.
     """
     path = bundled(WORDSIM353) if path is None else os.fspath(path)
     spell: Callable[[str], str] = str.upper if case_insensitive else str
-    words = set(map(spell, vectors.words[:restrict_vocab]))
-    pairs: list[str] = []
-    known: list[bool] = []  # of each pair, whether both words have vectors
-    skipped: list[int] = []
-    for index, line in read_lines(path):
-        if line and not line.startswith("#"):
-            *both, score = line.split(delimiter)
-            if len(both) == 2 and _is_finite(score):
-                pairs.append(line)
-                known.append(words.issuperset(map(spell, both)))
-            else:
-                skipped.append(index + 1)
-    columns = f"two words and a finite number separated by {delimiter!r}"
+    pairs, skipped = _read_pairs(path)
+    columns = "two words and a finite number separated by tabs, commas or white space"
     _warn_of(path, skipped, columns)
-    if not known:
+    if not pairs:
         raise ElmoFastError(f"{path}: wanted pairs (lines of {columns}), found none")
+    # Only the words of the pairs are handed over: a one-hot matrix of all of them would have V x V numbers.
+    asked = {spell(word) for pair in pairs for word in pair[:2]}
+    rows = [row for row, word in enumerate(vectors.words[:restrict_vocab]) if spell(word) in asked]
+    words = [vectors.words[row] for row in rows]
+    matrix = np.eye(len(rows), dtype=np.float32) if one_hot else vectors.matrix[rows]
+    known = [set(map(spell, words)).issuperset(map(spell, pair[:2])) for pair in pairs]
     compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
     if compared > 1:
-        with warnings.catch_warnings(), _handed_over(pairs) as copy:
+        with warnings.catch_warnings(), _handed_over(map("\t".join, pairs)) as copy:
             # scipy's and numpy's where they give NaN, of which the warning below says the reason.
             warnings.filterwarnings(
                 "ignore", "An input array is (nearly )?constant|invalid value encountered in divide"
             )
-            both, ranked, _ = vectors.to_gensim().evaluate_word_pairs(
-                copy, delimiter, "utf8", restrict_vocab, case_insensitive, unknown_as_zero
+            both, ranked, _ = (
+                Vectors(words, matrix)
+                .to_gensim()
+                .evaluate_word_pairs(
+                    copy, restrict_vocab=None, case_insensitive=case_insensitive, dummy4unknown=unknown_as_zero
+                )
             )
         pearson, spearman = float(both[0]), float(ranked[0])
     if not any(known):
         _warn_of_none(path, "pair")
-    elif math.isnan(spearman):
+    elif math.isnan(spearman) and not one_hot:
         why = "only one pair has vectors" if compared == 1 else "scores or cosines are all equal, or a vector is zero"
         warnings.warn(f"{path}: no correlation: {why}", stacklevel=2)
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
+
+
+def _read_pairs(path: str) -> tuple[list[tuple[str, str, str]], list[int]]:
+    """Return two words and a score for each pair of a file, and the numbers of the lines that are not a pair.
+
+    The score's column is the first with a finite number after the two words, in the first line after the header.
+    """
+    lines = [(index + 1, line) for index, line in read_lines(path) if line and not line.startswith("#")]
+    first = lines[0][1] if lines else ""
+    rows = [line.split("\t" if "\t" in first else "," if "," in first else None) for _, line in lines]
+    numeric = [column for row in rows[1:] + rows[:1] for column in range(2, len(row)) if _is_finite(row[column])]
+    score = numeric[0] if numeric else 2
+    good = [len(row) > score and _is_finite(row[score]) for row in rows]
+    pairs = [(row[0].strip(), row[1].strip(), row[score]) for row, is_pair in zip(rows, good, strict=True) if is_pair]
+    if all(re.fullmatch(r".+-[nvj]", word) for pair in pairs for word in pair[:2]):
+        pairs = [(first[:-2], second[:-2], number) for first, second, number in pairs]
+    skipped = [number for (number, _), is_pair in zip(lines, good, strict=True) if not is_pair]
+    return pairs, [number for number in skipped if number != lines[0][0]]
 
 
 @contextlib.contextmanager

@@ -19,12 +19,24 @@ OBJECTIVES = ("ns", "hs")
 
 
 class Epoch(NamedTuple):
-    """A finished pass over the text: its number from 1, of how many, its seconds, words of text per second."""
+    """A finished pass over the text: its number from 1, of how many, its seconds, words of text per second.
+
+    negative: random words per true one, 0 with a hierarchical softmax.
+    """
 
     number: int
     epochs: int
+    negative: int
     seconds: float
     words_per_second: float
+
+
+def default_negative(words: int) -> int:
+    """Return how many random words a text of so many words needs: more for a small one.
+
+    Source: Mikolov et al. 2013, arXiv:1310.4546, section 2.2: 5 to 20 for small texts, 2 to 5 for large ones.
+    """
+    return 10 if words < 10**7 else 5 if words < 10**9 else 3
 
 
 def train_word2vec(
@@ -35,10 +47,12 @@ def train_word2vec(
     dimension: int = 100,
     window: int = 5,
     min_count: int = 5,
-    negative: int = 5,
+    max_vocab_size: int | None = None,
+    negative: int | None = None,
     sample: float = 1e-3,
     epochs: int = 5,
     learning_rate: float = 0.025,
+    init_from: Vectors | None = None,
     workers: int = 1,
     seed: int = 0,
     report: Callable[[Epoch], None] | None = None,
@@ -50,10 +64,13 @@ def train_word2vec(
     algorithm: "sg" (skip-gram) or "cbow"
     objective: "ns" (negative sampling) or "hs" (hierarchical softmax)
     dimension, window: D; maximum words on each side, drawn from 1 to this number
-    min_count: words that occur less often are left out of the text
-    negative: random words per true one (objective "ns")
+    min_count, max_vocab_size: words that occur less often, or are not among the most frequent, are left out of the text
+        (and those that occur as often as the first one left out, so that max_vocab_size is an upper bound)
+    negative: random words per true one (objective "ns"); None: 10 for a text below 10 million words, 5 below a billion,
+        3 for a larger one
     sample: words with a larger share of the text are dropped at random
     epochs, learning_rate: passes; the initial step size, which decreases to 0.0001
+    init_from: vectors to continue from, of width D: their words start there, others and the output vectors as usual
     workers: threads; with more than 1, the same seed gives different vectors every time
     report: called after every pass, without a loss: gensim's is wrong for several threads and for
         skip-gram with hierarchical softmax (gensim #2135, #3397)
@@ -65,8 +82,11 @@ def train_word2vec(
     check_choice("algorithm", algorithm, ALGORITHMS)
     check_choice("objective", objective, OBJECTIVES)
     check_counts(
-        dimension=dimension, window=window, min_count=min_count, negative=negative, epochs=epochs, workers=workers
-    )
+        dimension=dimension, window=window, min_count=min_count, max_vocab_size=max_vocab_size, negative=negative,
+        epochs=epochs, workers=workers,
+    )  # fmt: skip
+    if init_from is not None:
+        init_from.check_width(dimension)
     models = require("gensim.models", "static", "Training word2vec")
     callbacks = require("gensim.models.callbacks", "static", "Training word2vec")
 
@@ -82,16 +102,19 @@ def train_word2vec(
             self.number += 1
             seconds = time.monotonic() - self.start
             if report is not None:
-                report(Epoch(self.number, epochs, seconds, model.corpus_total_words / max(seconds, 1e-9)))
+                report(
+                    Epoch(self.number, epochs, model.negative, seconds, model.corpus_total_words / max(seconds, 1e-9))
+                )
 
     with _one_file(os.fspath(path), tokenizer) as corpus:
         model = models.Word2Vec(
             vector_size=dimension,
             window=window,
             min_count=min_count,
+            max_final_vocab=max_vocab_size,
             sg=int(algorithm == "sg"),
             hs=int(objective == "hs"),
-            negative=negative if objective == "ns" else 0,
+            negative=(negative or 5) if objective == "ns" else 0,
             sample=sample,
             alpha=learning_rate,
             workers=workers,
@@ -106,7 +129,12 @@ def train_word2vec(
         if not len(model.wv):
             raise ElmoFastError(
                 f"{os.fspath(path)}: no word occurs min_count={min_count} times; give a smaller min_count"
+                + (f" (or more than max_vocab_size={max_vocab_size} do, equally often)" if max_vocab_size else "")
             )
+        if objective == "ns" and negative is None:
+            model.negative = default_negative(model.corpus_total_words)
+        if init_from is not None:
+            init_from.copy_to(model.wv.index_to_key, model.wv.vectors)
         trained, _ = model.train(
             **text,
             total_examples=model.corpus_count,

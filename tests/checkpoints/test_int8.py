@@ -20,9 +20,10 @@ def files(tmp_path):
     return make_weights(tmp_path / "model", cell=64, proj=32)
 
 
-def test_integers_are_those_that_the_ops_multiply(files):
-    state, _ = load_checkpoint(None, *files, None)
-    name = "_elmo_lstm.forward_layer_0.state_linearity.weight"
+@pytest.mark.parametrize("name", ["_elmo_lstm.forward_layer_0.state_linearity.weight", "softmax.weight"])
+def test_integers_are_those_that_the_ops_multiply(tmp_path, name):
+    """The softmax, which no op multiplies as int8, is stored alike."""
+    state, _ = load_checkpoint(None, *make_weights(tmp_path, cell=64, proj=32, softmax=9), None)
     state[name][0] = 0.0
     held = to_int8(state)
     expected = quantized(state[name])

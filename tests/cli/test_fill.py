@@ -54,5 +54,12 @@ def test_refusals(model, words, message):
     refused(elmo_fast("fill", *words, "--model", model), message)
 
 
-def test_a_model_without_a_softmax_says_what_has_one():
-    refused(elmo_fast("fill", "the ___", "--model", "mini"), "no softmax weights")
+def test_a_model_without_a_softmax_says_how_to_train_one(tmp_path):
+    make_weights(tmp_path)
+    refused(elmo_fast("fill", "the ___", "--model", tmp_path), "no softmax weights", "--train_bilm false")
+
+
+def test_mini_fills_gaps():
+    """The model that comes with the package predicts words too."""
+    output = ran("fill", "She took his ___ .", "--model", "mini", "--topn", 3).stdout
+    assert "hand" in output.split(), output

@@ -106,6 +106,15 @@ def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank):
     refused(elmo_fast("plot", "words", "--vectors", "v.txt", "--words", "zebra"), "no vector for 'zebra'")
 
 
+def test_arrows_need_every_word_of_the_pairs(bank):
+    """A missing word would pair the others wrongly; a word may be in two pairs."""
+    save_vectors(Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)), "v.txt")
+    asked = ["words", "--vectors", "v.txt", "-q", "--arrows"]
+    assert plotted(*asked, "--words", *"abac") == ["words.png"]
+    refused(elmo_fast("plot", *asked, "--words", *"abyz"), "no vector for 'y', 'z'")
+    refused(elmo_fast("plot", *asked), "--arrows needs --words, in pairs")
+
+
 def test_layers_of_several_sources_have_their_names(bank):
     for name, weights in (("one", [0.5, 0.5]), ("two", [0.1, 0.9])):
         (bank / name).mkdir()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.static import Vectors, evaluate_analogies, evaluate_similarity, load_vectors, save_vectors
+from elmo_fast.static import Vectors, evaluate_analogies, evaluate_similarity, load_vectors, save_vectors, train_glove
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.support.command_line import elmo_fast
 
@@ -84,14 +84,18 @@ def test_eval_of_own_sets(vectors, tmp_path):
     words = ["static", "eval", "v.txt", "--analogies", questions, "--pairs", pairs, "-q", "--results", "r.json"]
     output = ran(*words).stdout
     expected = evaluate_similarity(vectors, pairs)
-    assert f"p.tsv       {expected.pearson:8.4f}  {expected.spearman:8.4f}     75.0%  3 / 4" in output
+    row = f"p.tsv       {expected.pearson:8.4f}  {expected.spearman:8.4f}     75.0%  3 / 4             4"
+    assert f"{row}\n  one-hot       none      none     75.0%  3 / 4             7\n" in output
     assert "capitals" in output
     assert "/ 1 / 2" in output
     assert json.loads((tmp_path / "r.json").read_text()) == {
         "vectors": "v.txt",
         "words": 7,
         "dimension": 4,
-        "similarity": {"p.tsv": expected.as_dict()},
+        "similarity": {
+            "p.tsv": expected.as_dict(),
+            "p.tsv, one-hot": evaluate_similarity(vectors, pairs, one_hot=True).as_dict(),
+        },
         "analogies": evaluate_analogies(vectors, questions).as_dict(),
     }
     ran(*words, "--case_insensitive", "false", "--unknown_as_wrong", "true")
@@ -130,8 +134,32 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
     assert "/ 2 / 506" in printed  # Athens Greece Oslo Norway, and the other way round
 
 
+def test_every_option_of_glove_arrives(tmp_path, monkeypatch):
+    """The file holds what train_glove returns for the same settings; the words of --init_from are counted."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    (tmp_path / "text.txt").write_text("\n".join(" ".join(rng.choice(list("abcdef"), 8)) for _ in range(60)) + "\n")
+    start = Vectors(["a", "z"], np.ones((2, 4), np.float32))
+    save_vectors(start, "start.txt")
+    options = ["--dimension", 4, "--epochs", 1, "--max_vocab_size", 5, "--alpha", 0.5, "--symmetric", "false"]
+    options += ["--add_contexts", "false", "--init_from", "start.txt", "--threads", 1, "--output", "v.safetensors"]
+    printed = ran("static", "train", "--train_prefix", "text.txt", "--algo", "glove", *options).stderr
+    settings = {"dimension": 4, "epochs": 1, "max_vocab_size": 5, "alpha": 0.5, "symmetric": False}
+    expected = train_glove("text.txt", **settings, add_contexts=False, init_from=start, threads=1)
+    actual = load_vectors("v.safetensors")
+    assert actual.words == expected.words
+    assert actual.matrix.tobytes() == expected.matrix.tobytes()
+    assert f"{int('a' in expected)} of 5 words continued from start.txt" in printed
+
+
 @pytest.mark.parametrize(
-    ("algo", "option"), [("glove", ["--objective", "hs"]), ("glove", ["--negative", "9"]), ("sg", ["--x_max", "10"])]
+    ("algo", "option"),
+    [
+        ("glove", ["--objective", "hs"]),
+        ("glove", ["--negative", "9"]),
+        ("sg", ["--x_max", "10"]),
+        ("sg", ["--alpha", "1"]),
+    ],
 )
 def test_options_of_another_algorithm_are_refused(text, tmp_path, algo, option):
     """And not left out in silence; nothing is trained."""

@@ -27,20 +27,29 @@ LETTERS = torch.linspace(-1, 1, 320).view(20, 16)
 OFFSETS = torch.zeros(64), torch.linspace(-1, 1, 128), torch.zeros(160), torch.ones(160)
 
 
+@functools.cache
+def constants(device):
+    """Return what the ops read besides weights, the same tensors in every call, as copies are of these too."""
+    return X.to(device), LETTERS.to(device), [each.to(device) for each in OFFSETS]
+
+
 def of_highway(weights, precision, **packed):
     layer, projection = weights
-    return ops.highway(X, [layer], [OFFSETS[1]], projection, None, precision=precision, **packed)
+    x, _, biases = constants(layer.device)
+    return ops.highway(x, [layer], biases[1:2], projection, None, precision=precision, **packed)
 
 
 def of_char_cnn(weights, precision, **packed):
-    ids = torch.arange(54).view(6, 9) % 20
-    return ops.char_cnn(ids, LETTERS, weights, [OFFSETS[0]], precision=precision, **packed)
+    _, letters, biases = constants(weights[0].device)
+    ids = torch.arange(54, device=letters.device).view(6, 9) % 20
+    return ops.char_cnn(ids, letters, weights, biases[:1], precision=precision, **packed)
 
 
 def of_projected_lstm(weights, precision, **packed):
     ih, hh, hr = weights
-    both = [LSTMWeights(ih, hh, bias, hr) for bias in OFFSETS[2:]]
-    x = X[:, :24].expand(3, 5, 24)
+    x, _, biases = constants(ih.device)
+    both = [LSTMWeights(ih, hh, bias, hr) for bias in biases[2:]]
+    x = x[:, :24].expand(3, 5, 24)
     return ops.projected_lstm([x, x], both, precision=precision, **packed)[0]
 
 

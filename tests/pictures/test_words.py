@@ -60,6 +60,24 @@ def test_the_picture_says_what_it_leaves_out():
     assert placement.labelled + len(placement.omitted) == 50
 
 
+def test_an_analogy_is_parallel_arrows(tmp_path):
+    """From king to man as from queen to woman; drawn to scale, and the caption has the cosine of all dimensions."""
+    matrix = np.array([[3, 1, 0], [3, 0, 0], [0, 1, 3], [0, 0, 3]], np.float32)
+    words = ["king", "man", "queen", "woman"]
+    plane = Plane(np.array([[0, 1], [0, 0], [4, 1], [4, 0]], np.float32), "how")
+    figure, _ = picture(words, plane, 4, "title", arrows=True)
+    (axes,) = figure.axes
+    drawn = [(text.xyann, text.xy) for text in axes.texts if text.arrow_patch is not None]
+    assert [np.subtract(end, start).tolist() for start, end in drawn] == [[0, -1], [0, -1]]
+    unit = np.ptp(axes.transData.transform([(0, 0), (1, 1)]), axis=0)
+    assert unit[0] == pytest.approx(unit[1])
+    words_picture(words, matrix, tmp_path / "a.svg", arrows=True)
+    assert (tmp_path / "a.svg").exists()
+    for wrong in ({"method": "tsne"}, {"words": words[:3], "matrix": matrix[:3]}):
+        with pytest.raises(ElmoFastError, match="arrows need an even number of words"):
+            words_picture(**{"words": words, "matrix": matrix, "path": tmp_path / "b.svg", "arrows": True} | wrong)
+
+
 @pytest.fixture
 def font_of_signs(tmp_path):
     """A font of three characters that no installed font has, as squares, installed for one test."""

@@ -89,6 +89,7 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
         ({"input": "words", "vectors_file": __file__}, "vectors_file goes with input: vectors"),
         ({"input": "vectors", "vectors_file": "absent"}, "vectors_file must exist"),
         ({"prefix": "a."}, "prefix chooses one of the ELMos of init_from; got 'a.' without init_from"),
+        ({"train_bilm": False}, "train_bilm: false keeps the biLM of init_from, which must name a model; got nothing"),
         ({"train_vectors": False}, "train_vectors: false goes with input: vectors"),
         ({"input": "vectors", "vectors_file": __file__, "init_from": "x"}, "give input: words with init_from"),
         ({"keep_best": True}, "keep_best compares perplexities of heldout_prefix"),

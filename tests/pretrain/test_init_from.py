@@ -188,6 +188,22 @@ def test_published_weights_need_no_vocabulary_of_theirs(tmp_path):
     assert any("0 of " in line and "keep their row of the softmax" in line for line in lines)
 
 
+@pytest.mark.parametrize("optimiser", ["adagrad", "adamw"])
+def test_the_softmax_alone_is_trained(optimiser, tmp_path):
+    """Of a model without one, so that it can predict; its vectors stay, also when the run resumes."""
+    make_weights(tmp_path / "hdf5", cell=12, char_dim=5, filters=((1, 4), (2, 6)), n_highway=1)
+    before, _ = load_checkpoint(tmp_path / "hdf5")
+    changes = {"init_from": str(tmp_path / "hdf5"), "train_bilm": False, "optimiser": optimiser}
+    tables = []
+    for steps in (1, 3):
+        model = pretrain(toy_config(tmp_path, max_steps=steps, **changes), report=quiet).model
+        after = model.checkpoint_state()
+        assert all(torch.equal(after[name], before[name]) for name in before)
+        assert {name for name, _ in model.trained()} == set(STATE.values())
+        tables.append(after["softmax.weight"].clone())
+    assert not torch.equal(*tables)
+
+
 @pytest.mark.parametrize(("encoder", "char_dim"), [("elmo", 4), ("lstm", 0)])
 def test_a_model_of_lexicons_is_refused(encoder, char_dim, tmp_path):
     """Neither its input nor, of the encoder "lstm", its LSTM can be trained here."""

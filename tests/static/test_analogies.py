@@ -100,6 +100,43 @@ def test_what_is_scored_is_what_was_parsed(tmp_path, small, change):
     assert expected.compared == 4
 
 
+PUBLISHED = {  # a few lines of each file, with the words of `small`
+    "SimLex-999.txt": "word1\tword2\tPOS\tSimLex999\tconc(w1)\tconcQ\nrome\titaly\tN\t3.5\t1\t2\n"
+    "big\tsmall\tA\t9\t2.72\t1\nitaly\tfrance\tV\t6.25\t4\t2\n",
+    "combined.csv": "Word 1,Word 2,Human (mean)\nrome,italy,3.5\nbig,small,9\nitaly,france,6.25\n",
+    "set1.csv": "Word 1,Word 2,Human (mean),1,2\nrome,italy,3.5,9,8\nbig,small,9,1,1\nitaly,france,6.25,4,2\n",
+    "combined.tab": "Word 1\tWord 2\tHuman (mean)\nrome\titaly\t3.5\nbig\tsmall\t9\nitaly\tfrance\t6.25\n",
+    "wordsim_similarity_goldstandard.txt": "rome\titaly\t3.5\nbig\tsmall\t9\nitaly\tfrance\t6.25\n",
+    "MEN_dataset_natural_form_full": "rome italy 3.500000\nbig small 9.000000\nitaly france 6.250000\n",
+    "MEN_dataset_lemma_form_full": "rome-n italy-n 3.500000\nbig-j small-j 9.000000\nitaly-n france-v 6.250000\n",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_pairs_are_read_as_they_come(tmp_path, small, name):
+    """Every pair with its own score: in all layouts the correlation is that of the cosines with 3.5, 9 and 6.25."""
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    (tmp_path / name).write_text(PUBLISHED[name])
+    scores, unit = evaluate_similarity(small, tmp_path / name), unit_rows(small.matrix)
+    pairs = [("rome", "italy"), ("big", "small"), ("italy", "france")]
+    cosines = [unit[small.index[a]] @ unit[small.index[b]] for a, b in pairs]
+    assert (scores.compared, scores.pairs) == (3, 3)
+    assert scores.pearson == pytest.approx(np.corrcoef(cosines, [3.5, 9, 6.25])[0, 1], abs=1e-5)
+
+
+def test_one_hot_vectors_know_only_whether_words_are_equal(tmp_path, small):
+    """No correlation, without a warning; a pair of a word with itself has cosine 1. Coverage is that of the vectors."""
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    path = tmp_path / "pairs.tsv"
+    path.write_text("italy\tfrance\t3\nbig\tbigger\t1\nrome\tatlantis\t1\n")
+    scores = evaluate_similarity(small, path, one_hot=True)
+    assert (scores.as_dict()["spearman"], scores.compared, scores.unknown) == (None, 2, 1)
+    path.write_text("italy\tfrance\t3\nbig\tbigger\t1\nRome\trome\t9\n")
+    assert evaluate_similarity(small, path, one_hot=True).pearson == pytest.approx(
+        np.corrcoef([0, 0, 1], [3, 1, 9])[0, 1]
+    )
+
+
 def test_bad_files_of_questions(tmp_path, small):
     """No section, no question; lines that are not four words are left out, and said."""
     path = tmp_path / "questions.txt"

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.corpus import encode, prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static import train_glove
+from elmo_fast.static import Vectors, train_glove
 from elmo_fast.static.glove import SLICE
 from elmo_fast.text import Vocabulary
 
@@ -47,6 +47,30 @@ def test_words_are_by_falling_count_and_rare_ones_left_out():
     text = [["b", "a", "c", "b"], ["c", "a", "b", "rare"], ["a", "é", "é", "d", "d"]]
     assert train_glove(text, **SMALL).words == ["a", "b", "c", "d", "é"]
     assert train_glove(text, **SMALL, max_vocab_size=3).words == ["a", "b", "c"]
+
+
+def test_w_and_the_contexts_are_parted():
+    """w + w~ is more than w; both start from half of `init_from`, where no step moves them, w alone from the whole."""
+    assert not np.allclose(
+        train_glove(sentences(50), **SMALL, add_contexts=False).matrix, train_glove(sentences(50), **SMALL).matrix
+    )
+    start = Vectors(["cat", "unseen", "grass"], np.random.default_rng(0).normal(size=(3, 12)).astype(np.float32))
+    for add_contexts in (True, False):
+        settings = {**SMALL, "learning_rate": 1e-9, "epochs": 1, "add_contexts": add_contexts}
+        vectors = train_glove(sentences(50), **settings, init_from=start)
+        for word in ("cat", "grass"):
+            np.testing.assert_allclose(vectors.vector(word), start.vector(word), atol=1e-6)
+        assert "unseen" not in vectors
+        assert abs(vectors.vector("the")).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "message"),
+    [("cat", 11, "dimension must be 11, as init_from"), ("unseen", 12, "init_from must have a vector for some word")],
+)
+def test_vectors_that_cannot_be_continued_are_refused(words, width, message):
+    with pytest.raises(ElmoFastError, match=message):
+        train_glove(sentences(50), **SMALL, init_from=Vectors([words], np.ones((1, width), np.float32)))
 
 
 def reference_curve(vectors_of, epochs, learning_rate, x_max, alpha, dimension, seed):

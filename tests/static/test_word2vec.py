@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError, MissingExtraError
-from elmo_fast.static import train_glove, train_word2vec
-from elmo_fast.static.word2vec import ALGORITHMS, OBJECTIVES
+from elmo_fast.static import Vectors, train_glove, train_word2vec
+from elmo_fast.static.word2vec import ALGORITHMS, OBJECTIVES, default_negative
 
 needs_gensim = pytest.mark.skipif(importlib.util.find_spec("gensim") is None, reason="gensim is not installed")
 SETTINGS = {"dimension": 12, "window": 3, "min_count": 2, "epochs": 3, "seed": 7, "sample": 0.0}
@@ -37,15 +37,35 @@ def test_the_vectors_are_gensims(text, algorithm, objective):
     arguments = {"corpus_file": str(text)} if objective == "ns" else {"sentences": LineSentence(text)}
     expected = Word2Vec(
         **arguments, vector_size=12, window=3, min_count=2, epochs=3, seed=7, workers=1, sample=0,
-        sg=int(algorithm == "sg"), hs=int(objective == "hs"), negative=0 if objective == "hs" else 5,
+        sg=int(algorithm == "sg"), hs=int(objective == "hs"), negative=0 if objective == "hs" else 10,
     )  # fmt: skip
     seen = []
     for _ in range(2):
         actual = train_word2vec(text, algorithm=algorithm, objective=objective, report=seen.append, **SETTINGS)
         assert actual.words == expected.wv.index_to_key
         assert actual.matrix.tobytes() == expected.wv.vectors.tobytes()
-    assert [epoch[:2] for epoch in seen] == 2 * [(1, 3), (2, 3), (3, 3)]
+    k = 10 if objective == "ns" else 0
+    assert [epoch[:3] for epoch in seen] == 2 * [(1, 3, k), (2, 3, k), (3, 3, k)]
     assert all(e.words_per_second == pytest.approx(3601 / e.seconds) for e in seen)
+
+
+def test_large_texts_need_fewer_random_words():
+    assert [default_negative(words) for words in (10**7 - 1, 10**7, 10**9 - 1, 10**9)] == [10, 5, 5, 3]
+
+
+@needs_gensim
+def test_training_continues_from_vectors_over_the_most_frequent_words(text):
+    """With steps too small to see, shared words keep their vectors; an explicit `negative` wins."""
+    start, seen = Vectors(["cat", "one", "unseen"], np.eye(3, 12, dtype=np.float32)), []
+    settings = {**SETTINGS, "learning_rate": 1e-9, "negative": 3, "max_vocab_size": 5}
+    vectors = train_word2vec(text, **settings, init_from=start, report=seen.append)
+    whole = train_word2vec(text, **SETTINGS)
+    assert vectors.words == whole.words[:5]
+    assert seen[0].negative == 3
+    shared = [word for word in vectors.words if word in start]
+    assert shared
+    for word in shared:
+        np.testing.assert_allclose(vectors.vector(word), start.vector(word), atol=0.01)
 
 
 @needs_gensim

@@ -65,11 +65,7 @@ def glove_(
     Source: Pennington et al. 2014, eq. 8 and 9, section 4.2; Niu et al. 2011, Hogwild!.
     """
     _check(rows, columns, values, weights, squares)
-    if not (learning_rate > 0 and x_max > 0 and 0 <= alpha <= 1):
-        raise ElmoFastError(
-            "glove_: learning_rate and x_max must be above 0 and alpha from 0 to 1; "
-            f"got {learning_rate}, {x_max}, {alpha}"
-        )
+    check_settings(learning_rate, x_max, alpha)
     if values.is_meta:
         return values.new_empty((), dtype=torch.float64)
     backend = select("glove", backend, values.device, values.dtype)
@@ -77,6 +73,15 @@ def glove_(
     entries = rows.contiguous(), columns.contiguous(), values.contiguous()
     loss: Tensor = run(*entries, list(weights), list(squares), learning_rate, x_max, alpha)
     return loss
+
+
+def check_settings(learning_rate: float, x_max: float, alpha: float) -> None:
+    """Raise ElmoFastError for a setting out of range."""
+    if not (learning_rate > 0 and x_max > 0 and 0 <= alpha <= 1):
+        raise ElmoFastError(
+            "glove: learning_rate and x_max must be above 0 and alpha from 0 to 1; "
+            f"got {learning_rate}, {x_max}, {alpha}"
+        )
 
 
 def _reference(

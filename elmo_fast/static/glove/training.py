@@ -15,7 +15,7 @@ from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
-from elmo_fast.static.glove.op import GloveWeights, glove_
+from elmo_fast.static.glove.op import GloveWeights, check_settings, glove_
 from elmo_fast.text import MARKERS, Vocabulary
 
 # Entries of one call of the op; between calls Ctrl-C is noticed and progress reported.
@@ -54,6 +54,8 @@ def train_glove(
     learning_rate: float = 0.05,
     epochs: int = 25,
     symmetric: bool = True,
+    add_contexts: bool = True,
+    init_from: Vectors | None = None,
     threads: int | None = None,
     seed: int = 0,
     memory: int = 1 << 30,
@@ -62,7 +64,7 @@ def train_glove(
     progress: GloveProgress | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> Vectors:
-    """Train word vectors w + w~ on a text, the most frequent words first.
+    """Train word vectors w + w~ (or w, without `add_contexts`) on a text, the most frequent words first.
 
         J = sum over X_ij > 0 of min(1, (X_ij / x_max)^alpha) (w_i · w~_j + b_i + b~_j - ln X_ij)²
 
@@ -80,6 +82,9 @@ def train_glove(
         learning_rate: of AdaGrad's first steps; see `glove_`
         epochs: passes; the paper uses 50 below 300 dimensions, else 100
         symmetric: count the words on both sides; False: only those before
+        add_contexts: return w + w~, as the paper does; False: w, the vectors of words without those of contexts
+        init_from: vectors to continue from, of width D: their words start there (w and w~ at one half each with
+            add_contexts), other words and all biases as usual
         threads: None: torch's number
         seed: of the initial vectors and the order of entries
         memory: bytes for counting; the matrix needs 12 more bytes per entry, 24 while it is shuffled
@@ -97,6 +102,9 @@ def train_glove(
     check_counts(
         dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads
     )
+    check_settings(learning_rate, x_max, alpha)
+    if init_from is not None:
+        init_from.check_width(dimension)
     tell = progress or (lambda stage, done, total: None)
     with torch_threads(threads):
         parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size, tokenizer)
@@ -122,6 +130,11 @@ def train_glove(
         shapes = (len(vocabulary), dimension), (len(vocabulary), dimension), (len(vocabulary),), (len(vocabulary),)
         sampled = (torch.rand(*shape, generator=draw, device="cpu") for shape in shapes)
         weights = GloveWeights(*((values - 0.5) / dimension for values in sampled))
+        if init_from is not None:
+            tables = weights[: 1 + add_contexts]
+            start_from = Vectors(init_from.words, init_from.matrix / np.float32(len(tables)))
+            for table in tables:
+                start_from.copy_to(vocabulary, table.numpy())
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
         for number in range(1, epochs + 1):
             start, total, done = time.monotonic(), 0.0, 0
@@ -136,7 +149,7 @@ def train_glove(
             seconds = time.monotonic() - start
             if report is not None:
                 report(GloveEpoch(number, epochs, total / count, seconds, count / max(seconds, 1e-9)))
-    return Vectors(vocabulary, (weights.words + weights.contexts).numpy())
+    return Vectors(vocabulary, (weights.words + weights.contexts if add_contexts else weights.words).numpy())
 
 
 def words_to_count(
