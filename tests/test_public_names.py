@@ -181,20 +181,20 @@ averaged_vectors.min_count=1 mix_l2=0.001 mixes=1 PretrainConfig.model=<factory>
 n_characters=262 OptimizerConfig.n_epochs=10 n_highway=2 CharCnnOptions.n_highway=0 n_layers=2 LstmOptions.n_layers=1
 OptimizerConfig.n_negative_samples_batch=8192 name='words' Vocabulary.check.name='vocabulary'
 names=('vocab.txt','vocab.txt.gz') namespace='elmo_characters' norm_type=2.0 num_characters=262 num_layers=1
-objective='ns' offset=0 one_hot=False optimiser='adagrad' optimizer=<factory> TaskConfig.patience=5 pooling='both'
-power=1.0 NegativeSamplingLoss.power=0.75 precision='float32' probabilities=False occurrence_vectors.progress=<lambda>
-ModelConfig.proj_clip=3.0 proj_size=0 project=True CharCNN.projection=512 projection_clip=3.0
-ModelConfig.projection_dim=512 recurrent_dropout_probability=0.0 replaced=() train_task.report=print
-requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto' reverse=False
-ElmoLstm.run_layers.reverse=(False,True) projected_lstm.reverse=(False,True) run=<factory> sample=0.001 save_dir=''
-schedule='constant' seed=0 scalar_mix.seed=None semantics='allennlp' shuffle=True signature='default'
-source='thevocabulary' ElmoOptions.from_dict.source='options' Vectors.source='' check_state.source='state'
-spans='auto' sparse=False split='train' state_reset=0.0 stateful=True BiLM.forward.stateful=None
-ElmoLstm.forward.stateful=None _ElmoBiLm.forward.stateful=None statistics='allennlp' symmetric=True task='tag'
-tensorboard=False title='' token_min_padding_length=0 topn=10 train_bilm=True train_path='' train_prefix=''
-train_share=1.0 train_vectors=True TaskConfig.train_vectors=False trainable=False ScalarMix.trainable=True
-unique_words=True unknown_as_wrong=False unknown_as_zero=False OptimizerConfig.unroll_steps=20
-use_character_inputs=True use_fast_sampler=False use_skip_connections=True LstmOptions.use_skip_connections=False
-warmup_steps=0 weight_decay=0.0 window=5 train_glove.window=10 word_dim=100 LexiconOptions.word_dim=0 words=()
-workers=1 x_max=100.0
+objective='ns' offset=0 one_hot=False optimiser='adagrad' optimizer=<factory> pairs=False TaskConfig.patience=5
+pooling='both' power=1.0 NegativeSamplingLoss.power=0.75 precision='float32' probabilities=False
+occurrence_vectors.progress=<lambda> ModelConfig.proj_clip=3.0 proj_size=0 project=True CharCNN.projection=512
+projection_clip=3.0 ModelConfig.projection_dim=512 recurrent_dropout_probability=0.0 replaced=()
+train_task.report=print requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto'
+reverse=False ElmoLstm.run_layers.reverse=(False,True) projected_lstm.reverse=(False,True) run=<factory> sample=0.001
+save_dir='' schedule='constant' second=() seed=0 scalar_mix.seed=None semantics='allennlp' shuffle=True
+signature='default' source='thevocabulary' ElmoOptions.from_dict.source='options' Vectors.source=''
+check_state.source='state' spans='auto' sparse=False split='train' state_reset=0.0 stateful=True
+BiLM.forward.stateful=None ElmoLstm.forward.stateful=None _ElmoBiLm.forward.stateful=None statistics='allennlp'
+symmetric=True task='tag' tensorboard=False title='' token_min_padding_length=0 topn=10 train_bilm=True train_path=''
+train_prefix='' train_share=1.0 train_vectors=True TaskConfig.train_vectors=False trainable=False
+ScalarMix.trainable=True unique_words=True unknown_as_wrong=False unknown_as_zero=False
+OptimizerConfig.unroll_steps=20 use_character_inputs=True use_fast_sampler=False use_skip_connections=True
+LstmOptions.use_skip_connections=False warmup_steps=0 weight_decay=0.0 window=5 train_glove.window=10 word_dim=100
+LexiconOptions.word_dim=0 words=() workers=1 x_max=100.0
 """

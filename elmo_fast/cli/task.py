@@ -56,6 +56,8 @@ class _TaskOptions(Computing):
     format: str | None = None
     """format of the file: conllu, columns, tsv, csv, jsonl, parquet, text (one sentence per line) or auto; null: as in
     training"""
+    pair_column: str | None = None
+    """of a table of pairs: column of the second texts; null: as in training"""
     batch_size: int | None = None
     """sentences per batch; null: as in training"""
     model: str | None = None
@@ -71,7 +73,7 @@ def reading(options: _TaskOptions) -> Iterator[dict[str, Any]]:
 
     device = set_up(options, trained=True, precision=precision_of(options.save_dir))
     with Progress(options, unit="sentences", leave=False) as bar:
-        names = ("save_dir", "path", "format", "batch_size", "model", "vectors")
+        names = ("save_dir", "path", "format", "pair_column", "batch_size", "model", "vectors")
         yield {**arguments(options, *names), "device": device, "progress": bar.reach}
 
 
@@ -125,9 +127,9 @@ def run_predict(options: _PredictOptions) -> None:
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
     with its tags. A classifier writes label<TAB>sentence or, to a name in .csv, the rows of the table that it reads
-    with a column "predicted". --probabilities writes JSON lines: words, labels, and how likely they are. Result i is
-    that of line or row i: a blank one has an empty result (a blank line, a tab alone, an empty field of CSV; in JSON
-    null or []).
+    with a column "predicted", as always of pairs. --probabilities writes JSON lines: words, labels, and how likely they
+    are. Result i is that of line or row i: a blank one has an empty result (a blank line, a tab alone, an empty field
+    of CSV; in JSON null or []).
     """
     from elmo_fast.tasks import predict_task
 
@@ -159,8 +161,8 @@ class _ReportOptions(Command):
 def run_report(options: _ReportOptions) -> None:
     """Measure whether ELMo helps on your data: the paper's tables and figures on a small scale.
 
-    Trains small taggers or classifiers with and without it, with several seeds, and writes report.md with pictures. To
-    resume a stopped report, run the same command again.
+    Trains small taggers or classifiers with and without it, with several seeds, and writes report.md with pictures.
+    --task senses trains nothing. To resume a stopped report, run the same command again.
     """
     from elmo_fast.report.plan import ReportSettings
     from elmo_fast.report.run import write_report

@@ -1,5 +1,6 @@
 """The report as one Markdown page: tables, pictures and the paper's findings, all computed from the cells."""
 
+import math
 import pathlib
 import re
 import statistics
@@ -7,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from elmo_fast.pictures import layer_weights
+from elmo_fast.pictures.layers import layer_name
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, save, shown
 from elmo_fast.report.plan import Cell, ReportSettings
 
 BLUE, ORANGE = COLOURS[:2]
-SETTINGS = "report.yaml"  # next to the page
+PAGE, NUMBERS, SETTINGS = "report.md", "report.json", "report.yaml"
 Target = str | None
 Cells = Sequence[Cell]
 
@@ -177,12 +179,31 @@ def _panels(
     return path.name
 
 
+def mean_weights(cell: Cell, mix: str) -> list[float]:
+    """Return the learned weight of each layer, the mean of the seeds; mix: "input" or "output"."""
+    return [statistics.fmean(values) for values in zip(*(run["mix_weights"][mix] for run in cell.runs), strict=True)]
+
+
+def weights_table(cells: Cells) -> str:
+    """Show what λ does to the weights of the layers: a row per column of labels and λ."""
+    mixed = [cell for cell in cells if cell.experiment == "regularisation" and cell.changes.get("layer") == "mix"]
+    weights = [mean_weights(cell, "input") for cell in mixed]
+    rows = [
+        [
+            column_name(cell.target),
+            f"{cell.changes['mix_l2']:g}",
+            *(f"{each:.3f}" for each in [*row, max(row) - min(row)]),
+        ]
+        for cell, row in zip(mixed, weights, strict=True)
+    ]
+    return table(["labels", "λ", *map(layer_name, range(len(weights[0]))), "largest less smallest"], rows)
+
+
 def weight_map(cells: Cells, path: pathlib.Path) -> str:
     """Draw the learned weight of each layer, mean over seeds, for every place and column: figure 2 of the paper."""
     groups = {
-        f"{column_name(cell.target)}, {cell.label}" + (f": {mix}" if len(cell.runs[0]["mix_weights"]) > 1 else ""): [
-            statistics.fmean(values) for values in zip(*(run["mix_weights"][mix] for run in cell.runs), strict=True)
-        ]
+        f"{column_name(cell.target)}, {cell.label}"
+        + (f": {mix}" if len(cell.runs[0]["mix_weights"]) > 1 else ""): mean_weights(cell, mix)
         for cell in cells
         if cell.experiment == "placement"
         for mix in cell.runs[0]["mix_weights"]
@@ -212,6 +233,33 @@ def help_table(cells: Cells) -> str:
         verdict = "yes" if comparison(elmo, base) > 0 else "no"
         rows.append([column_name(target), str(base), str(elmo), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
     return table(["labels", "baseline", "+ ELMo", "difference", "fewer errors", "every seed above every seed"], rows)
+
+
+def epochs_needed(cells: Cells, target: Target) -> tuple[list[int], list[float]]:
+    """Return, for each seed, the baseline's best epoch, and the first one in which + ELMo scores as much on dev.
+
+    The latter is infinite if no epoch does. Empty lists if the experiment was not requested.
+    """
+    compared = [cell.runs for cell in cells if (cell.experiment, cell.target) == ("help", target)]
+    base, elmo = list[int](), list[float]()
+    for without, with_elmo in zip(*compared, strict=True):
+        best = without["epochs"][without["best_epoch"] - 1]["score"]
+        reached = (epoch for epoch, row in enumerate(with_elmo["epochs"], start=1) if row["score"] >= best)
+        base.append(without["best_epoch"])
+        elmo.append(next(reached, math.inf))
+    return base, elmo
+
+
+def updates_table(cells: Cells, batch_size: int) -> str:
+    """Compare the updates until the baseline's best development score: the means of the seeds."""
+    rows = []
+    for target in targets_of(cells):
+        runs = next(cell.runs for cell in cells if (cell.experiment, cell.target) == ("help", target))
+        steps = math.ceil(runs[0]["sentences"] / batch_size)
+        base, elmo = (statistics.fmean(epochs) * steps for epochs in epochs_needed(cells, target))
+        reached = ["not in every run", "none"] if math.isinf(elmo) else [f"{elmo:,.0f}", f"{1 - elmo / base:.1%}"]
+        rows.append([column_name(target), f"{base:,.0f}", *reached])
+    return table(["labels", "baseline, until its best dev score", "+ ELMo, until that score", "fewer updates"], rows)
 
 
 def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
@@ -247,8 +295,8 @@ FINDINGS = {
     "help": [("ELMo helps (table 1)", 1, 0)],
     "regularisation": [
         ("the last layer alone helps (table 2)", 1, 0),
-        ("all layers are better than the last (table 2)", 3, 1),
-        ("a small λ is better than a large one (table 2)", 3, 2),
+        ("all layers are better than the last (table 2)", -1, 1),
+        ("a small λ is better than a large one (table 2)", -1, 2),
     ],
     "placement": [
         ("the input is a better place than the output (table 3, labelling of roles)", 0, 2),
@@ -275,6 +323,13 @@ def claims(cells: Cells) -> str:
                 for claim, better, worse in findings:
                     if spreads[better] != spreads[worse]:
                         judge(claim, spreads[better], spreads[worse], experiment)
+        epochs = epochs_needed(cells, target)
+        if epochs[0]:
+            fewer = {(with_elmo < base) - (with_elmo > base) for base, with_elmo in zip(*epochs, strict=True)}
+            verdict = VERDICTS[fewer.pop() if len(fewer) == 1 < len(epochs[0]) else 0]
+            sides = (", ".join(map(str, side)).replace("inf", "never") for side in epochs)
+            claim = "with ELMo fewer updates reach the baseline's best dev score (section 5.4)"
+            rows.append([claim, column_name(target), verdict, "+ ELMo epoch {1}; baseline epoch {0}".format(*sides)])
         base, elmo = curves(cells, target)
         if not base:
             continue
@@ -293,7 +348,11 @@ def claims(cells: Cells) -> str:
 
 TITLES = {
     "help": ("Does it help?", "Table 1 of the paper. The score is {metric} on the test text, in per cent."),
-    "regularisation": ("All layers or the last, and the effect of λ", "Table 2 of the paper: ELMo at the input."),
+    "regularisation": (
+        "All layers or the last, and the effect of λ",
+        "Table 2 of the paper: ELMo at the input. The penalty λ Σ w² pulls the layers' weights together: a large λ "
+        "leaves their plain average, a small one lets the task choose.",
+    ),
     "placement": ("Where to put it", "Table 3 of the paper: ELMo with the words, with the LSTM's output, or both."),
     "layers": (
         "What each layer knows",
@@ -316,18 +375,24 @@ def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str
     parts += ["## What agrees with the paper, and what does not", claims(cells), HOW_JUDGED]
     for experiment, (title, text) in TITLES.items():
         if experiment in settings.experiments:
-            parts += [f"## {title}", text.format(metric=metric(cells)), *_section(experiment, cells, folder)]
+            parts += [f"## {title}", text.format(metric=metric(cells)), *_section(experiment, cells, settings, folder)]
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
+    return "\n\n".join([*parts, *how_it_was_run(settings)]) + "\n"
+
+
+def how_it_was_run(settings: ReportSettings) -> list[str]:
+    """Return the page's last section."""
     how = f"`elmo-fast report --config {SETTINGS}` runs it again, with the paths that are left out here:"
-    parts += ["## How it was run", how, f"```yaml\n{settings.as_yaml(names_only=True)}\n```"]
-    return "\n\n".join(parts) + "\n"
+    return ["## How it was run", how, f"```yaml\n{settings.as_yaml(names_only=True)}\n```"]
 
 
-def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
+def _section(experiment: str, cells: Cells, settings: ReportSettings, folder: pathlib.Path) -> list[str]:
     """Return tables and links to pictures."""
     if experiment == "help":
-        return [help_table(cells), f"![Development score by epoch]({dev_curves(cells, folder / 'epochs.png')})"]
+        image = f"![Development score by epoch]({dev_curves(cells, folder / 'epochs.png')})"
+        updates = f"Updates (steps of {settings.batch_size} sentences), as in section 5.4 of the paper:"
+        return [help_table(cells), image, updates, updates_table(cells, settings.batch_size)]
     if experiment == "share":
         image = share_curves(cells, folder / "share.png")
         titled = [f"{column_name(target)}:\n\n{share_table(cells, target)}" for target in targets_of(cells)]
@@ -338,4 +403,4 @@ def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
     if experiment == "placement":
         image = weight_map(cells, folder / "weights.png")
         return [rows, f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})"]
-    return [rows]
+    return [rows, "The learned weights of the layers, mean of the seeds:", weights_table(cells)]

@@ -3,10 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import yaml
 
@@ -19,13 +20,16 @@ from elmo_fast.tasks.formats import conllu_column, format_of, is_table
 # The labelled text, and the settings that name its files.
 SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
 EXPERIMENTS = {
-    "help": "baseline against + ELMo (table 1 of the paper)",
-    "regularisation": "all layers with a large and a small λ against the last layer only (table 2)",
+    "help": "baseline against + ELMo (table 1 of the paper), and how many updates each needs",
+    "regularisation": "all layers with a large, a middle and a small λ against the last layer only (table 2), and what "
+    "λ does to the weights",
     "placement": "ELMo at the input, at the output, at both (table 3)",
     "layers": "each layer alone with a linear classifier (table 6)",
     "share": "accuracy against the share of training data (figure 1)",
     "neighbours": "nearest neighbours of ambiguous words, static vectors against the biLM (table 4)",
 }
+# The settings that --task senses uses.
+OF_SENSES = ("model", "prefix", "train_path", "test_path", "save_dir", "task", "format", "column", "words", "note")
 
 
 @dataclass
@@ -41,8 +45,11 @@ class ReportSettings:
     """labelled sentences on which each run is scored"""
     save_dir: str = ""
     """folder of the report; runs that are complete in it are not repeated"""
-    task: str = "tag"
+    task: Literal["tag", "classify", "senses"] = "tag"
+    """tag: a label per word; classify: a label per sentence or pair; senses: word senses by nearest neighbour, by each
+    layer (table 5), from tables with columns word, sense and sentence or from tagged words; nothing is trained"""
     format: str = "auto"
+    pair_column: str | None = None
     column: tuple[str, ...] = ()
     """columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"""
     metric: str = "auto"
@@ -68,7 +75,8 @@ class ReportSettings:
     batch_size: int = 32
     learning_rate: float = 0.001
     words: tuple[str, ...] = ()
-    """words whose neighbours are shown; none: the most ambiguous words of the training text"""
+    """words whose neighbours are shown, or with senses the words to score; none: the most ambiguous words of the
+    training text, or all"""
     neighbour_text: int = 4000
     """number of training sentences in which neighbours are searched"""
     note: str = ""
@@ -78,10 +86,16 @@ class ReportSettings:
 
     def __post_init__(self) -> None:
         """Raise an ElmoFastError that names what is missing or unknown."""
-        for name in ("model", *SPLITS.values(), "save_dir"):
+        paths = [name for name in SPLITS.values() if self.task != "senses" or name != "dev_path"]
+        for name in ("model", *paths, "save_dir"):
             if not getattr(self, name):
                 raise ElmoFastError(f"--{name} is needed: {HELP[name]}")
-        for name in SPLITS.values():
+        for field in dataclasses.fields(self) if self.task == "senses" else ():
+            if field.name not in OF_SENSES and getattr(self, field.name) != field.default:
+                raise ElmoFastError(f"--{field.name} does nothing with --task senses; leave it out")
+        if self.task == "senses" and len(self.column) > 1:
+            raise ElmoFastError(f"--column must be one with --task senses; got {', '.join(self.column)}")
+        for name in paths:
             if not os.path.isfile(getattr(self, name)):
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
         if unknown := sorted(set(self.experiments) - set(EXPERIMENTS)):
@@ -110,7 +124,7 @@ class ReportSettings:
         values: dict[str, Any] = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
-            if value not in (None, ())
+            if value not in (None, ()) and (self.task != "senses" or name in OF_SENSES)
         }
         for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
             if name in values and names_only:
@@ -144,6 +158,7 @@ class RunResult(TypedDict):
     mix_weights: dict[str, list[float]]
     epochs: list[_Epoch]
     best_epoch: int
+    sentences: int
 
 
 class Cell(NamedTuple):
@@ -165,6 +180,7 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
     baseline: dict[str, Any] = {"elmo": "none"}
     large: dict[str, Any] = {"elmo": "input", "layer": "mix", "mix_l2": settings.large_l2}
     small = {**large, "mix_l2": settings.small_l2}
+    middle = {**large, "mix_l2": float(f"{math.sqrt(settings.large_l2 * settings.small_l2):.1g}")}
     both = [("baseline", baseline), ("+ ELMo", small)]
     alone = {"elmo": "input", "lstm_layers": 0, "vectors": None, "word_dim": 0}
     places = {"input": "input only", "both": "input and output", "output": "output only"}
@@ -173,8 +189,7 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
         "regularisation": [
             ("baseline", baseline),
             ("last layer only", {"elmo": "input", "layer": "top"}),
-            (f"all layers, λ = {settings.large_l2:g}", large),
-            (f"all layers, λ = {settings.small_l2:g}", small),
+            *((f"all layers, λ = {mixed['mix_l2']:g}", mixed) for mixed in (large, middle, small)),
         ],
         "placement": [(label, {**small, "elmo": place}) for place, label in places.items()],
         "layers": [

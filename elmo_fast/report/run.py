@@ -5,6 +5,7 @@ Runs that are complete in the folder are read, not repeated.
 
 import concurrent.futures
 import dataclasses
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -21,12 +22,14 @@ from elmo_fast._io.atomic_folder import has_files, read_folder
 from elmo_fast._io.fields import read_json
 from elmo_fast._runtime.devices import device_named
 from elmo_fast._runtime.progress import duration
-from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
+from elmo_fast.checkpoints import missing_model, pretrained_folder
 from elmo_fast.report.neighbours import neighbours, words_asked
-from elmo_fast.report.page import SETTINGS, page, unfinished
+from elmo_fast.report.page import NUMBERS, PAGE, SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
+from elmo_fast.report.senses import senses_page
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 from elmo_fast.tasks.cache import planned_caches
+from elmo_fast.tasks.formats import texts_of
 
 RESULTS, CACHE = "results.json", "cache"
 
@@ -102,9 +105,6 @@ def _one(config: TaskConfig, device: torch.device) -> str:
     return f"{config.column or config.task}, {what}, seed {config.seed}: {100 * result.test.f1:.2f} on test"
 
 
-PAGE, NUMBERS = "report.md", "report.json"
-
-
 def write_report(
     settings: ReportSettings, report: Callable[[str], Any] = print, *, device: torch.device | str = "cpu"
 ) -> pathlib.Path:
@@ -116,8 +116,20 @@ def write_report(
     Raises ElmoFastError if files, model or configuration do not match.
     """
     folder, device = pathlib.Path(settings.save_dir), device_named(device)
+    with torch.device("cpu"):
+        bilm = load_bilm(settings.model, settings.prefix).to(device)
+    lstm, width = bilm.options.lstm, bilm.options.lstm.projection_dim
+    place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    versions = f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+    about = [
+        f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
+        f"{versions}, on {place}.",
+    ]
+    if settings.task == "senses":
+        return _written(folder, settings, *senses_page(settings, bilm, about, report))
     target = settings.targets[0]
-    splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
+    read = functools.partial(read_examples, format=settings.format, column=target, pair_column=settings.pair_column)
+    splits = {split: read(getattr(settings, name)) for split, name in SPLITS.items()}
     asks = "neighbours" in settings.experiments and settings.task == "tag"
     if asks:  # a missing word is reported before the runs, not hours later
         words = words_asked(splits["train"], settings)
@@ -127,8 +139,6 @@ def write_report(
     # The runs find a model by its path or published name, not by a name on the hub.
     model = os.fspath(model_path) if missing_model(settings.model) else settings.model
     runs_of = dataclasses.replace(settings, model=model)
-    with torch.device("cpu"):
-        bilm = load_bilm(model_path, settings.prefix).to(device)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
     digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +149,7 @@ def write_report(
     if asks:
         report("computing neighbours")
         near = neighbours(words, splits["train"], model, settings, device)
-    text = page(done, settings, _facts(splits, bilm.options, settings, device), near, folder)
+    text = page(done, settings, [*_facts(splits, settings), *about], near, folder)
     numbers = [
         {
             **{name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")},
@@ -151,31 +161,31 @@ def write_report(
         }
         for cell in done
     ]
+    path = _written(folder, settings, text, numbers)
+    if sentence := unfinished(done):
+        report(f"note   {sentence}")
+    return path
+
+
+def _written(folder: pathlib.Path, settings: ReportSettings, text: str, numbers: Any) -> pathlib.Path:
+    """Write the page, its numbers and its settings; return the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / NUMBERS, numbers)
     write_text(folder / SETTINGS, settings.as_yaml() + "\n")
     write_text(folder / PAGE, text)
-    if sentence := unfinished(done):
-        report(f"note   {sentence}")
     return folder / PAGE
 
 
-def _facts(
-    splits: dict[str, list[Example]], options: ElmoOptions, settings: ReportSettings, device: torch.device
-) -> list[str]:
-    """Sentences about data, model and machine."""
+def _facts(splits: dict[str, list[Example]], settings: ReportSettings) -> list[str]:
+    """Return sentences about data and taggers."""
     sizes = [
-        f"{name} {len(examples):,} sentences, {sum(len(example.words) for example in examples):,} words"
+        f"{name} {len(examples):,} sentences, {sum(map(len, texts_of(examples))):,} words"
         for name, examples in splits.items()
     ]
-    lstm, width = options.lstm, options.lstm.projection_dim
     vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
-    place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
     words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
     return [
         f"Data: {'; '.join(sizes)}.",
-        f"biLM: {lstm.n_layers} layers of {lstm.dim} cells projected to {width}, vectors of {2 * width}; frozen.",
         f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {words}; "
         f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
-        f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-        f"on {place}.",
     ]

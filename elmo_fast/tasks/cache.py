@@ -23,7 +23,7 @@ from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, w
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.tasks.formats import Example
+from elmo_fast.tasks.formats import Example, text_rows, texts_of
 
 MAX_TOKENS = 4096
 Sentences = Sequence[Sequence[str]]
@@ -98,7 +98,7 @@ def cached_layers(
 
     Args:
         model: the biLM, on any device.
-        examples: the sentences; their labels do not matter.
+        examples: the sentences, or pairs, whose texts count as two; their labels do not matter.
         folder: created if missing.
         only: indices of the sentences wanted, in this order; None: all. Only these are computed, unless a file of all
             sentences exists.
@@ -161,11 +161,13 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, model: BiLM, examples: Sequence[Example], only: Sequence[int] | None, folder: pathlib.Path) -> "_Plan":
         """Plan a file of the sentences that are wanted or, if it exists, that of all sentences."""
-        sentences = [example.words for example in examples]
+        sentences = texts_of(examples)
         if not any(sentences):
             raise ElmoFastError("examples must have at least one word; got none")
         path = folder / _key(model, sentences)
-        if only is not None and len(only) < len(examples) and not path.exists():
+        if only is not None:
+            only = text_rows(only, len(sentences) // len(examples))
+        if only is not None and len(only) < len(sentences) and not path.exists():
             sentences, only = [sentences[index] for index in only], None
             path = folder / _key(model, sentences)
         return cls(path, sentences, only, (model.num_layers, sum(map(len, sentences)), model.get_output_dim()))

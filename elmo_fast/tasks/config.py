@@ -48,6 +48,9 @@ class TaskConfig:
     names its columns) that of the sentences; null: the format's default, of a table text"""
     label_column: str | None = None
     """of a table: column of the labels; null: label"""
+    pair_column: str | None = None
+    """with classify, of a table: column of second texts, to classify pairs, such as a premise and a hypothesis, by
+    [u; v; |u - v|; u * v] of their pooled vectors; null: single sentences"""
     tokenizer: Tokenizer | None = None
     """tokenizer of sentences in tables, tsv and text files: whitespace, basic, spacy or logs; null: that of the model,
     else whitespace"""
@@ -144,6 +147,7 @@ class TaskConfig:
 # default, or asks for nothing (0 or false), is no mistake.
 _NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
     "pooling": ("task", lambda task: task == "tag", "--task tag", "give --task classify"),
+    "pair_column": ("task", lambda task: task == "tag", "--task tag", "give --task classify"),
     "train_vectors": ("vectors", lambda path: path is None, "no --vectors", "give --vectors FILE"),
     "word_dim": ("vectors", lambda path: path is not None, "--vectors", "leave --vectors out"),
     "mix_l2": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),

@@ -27,6 +27,8 @@ from elmo_fast.tasks.formats import (
     is_number,
     line_of,
     read_examples,
+    text_rows,
+    texts_of,
 )
 from elmo_fast.tasks.scores import are_spans, counted_as, looks_like_spans, odd_tags
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
@@ -182,10 +184,11 @@ def read_labelled(
     format: str | None = None,
     column: str | int | None = None,
     label_column: str | None = None,
+    pair_column: str | None = None,
 ) -> list[Example]:
     """Return the sentences of a file with the labels that the task needs.
 
-    format, column, label_column: as in read_examples; None: the configuration's. ElmoFastError if there are others.
+    format, column, ...: as in read_examples; None: the configuration's. ElmoFastError if there are others.
     """
     tags = config.task == "tag"
     column = config.column if column is None else column
@@ -199,7 +202,8 @@ def read_labelled(
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
     if label_column is None and not is_number(column):
         label_column = config.label_column
-    examples = read_examples(path, format, column, config.tokenizer, label_column=label_column)
+    pair_column = pair_column or config.pair_column
+    examples = read_examples(path, format, column, config.tokenizer, label_column=label_column, pair_column=pair_column)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
         raise ElmoFastError(
             f"{path}: column {conllu_column(path, column)} is empty ({UNSPECIFIED}) in every line, so that there is no "
@@ -222,10 +226,11 @@ class TaskBatch(NamedTuple):
     """A batch of sentences.
 
     words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
-    int64; layers: the frozen biLM's that are used, [L+1, B, T, 2D], or None.
+    [B / 2] of pairs, whose two texts follow one another, int64; layers: the frozen biLM's that are used, [L+1, B, T,
+    2D], or None.
     """
 
-    words: list[list[str]]
+    words: list[Sequence[str]]
     lengths: Tensor
     labels: Tensor
     layers: Tensor | None
@@ -235,7 +240,7 @@ class Split:
     """Sentences with labels, and the cached layers of the frozen biLM for them.
 
     Args:
-        examples: the sentences, each of one word or more.
+        examples: the sentences or pairs, each text of one word or more.
         labels: those of training; None where only predictions are wanted.
         per_word: whether each word has a label, else each sentence.
         cache: a LayerCache of these sentences, or None.
@@ -252,18 +257,20 @@ class Split:
         layers: Sequence[int] | None = None,
     ) -> None:
         self.examples, self.per_word, self.cache, self._chosen = list(examples), per_word, cache, layers
-        self.lengths = [len(example.words) for example in self.examples]
-        self.words = sum(self.lengths)
+        self._texts = texts_of(self.examples)
+        self.lengths = [max(len(example.words), len(example.second)) for example in self.examples]
+        self.words = sum(map(len, self._texts))
         self._ids = [labels.ids(example.labels) if labels else [] for example in self.examples]
 
     def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> TaskBatch:
-        """Return the sentences of these indices, [B], as a batch on a device."""
-        lengths = [self.lengths[index] for index in indices]
-        layers = None if self.cache is None else self.cache.batch(indices, self._chosen)[0].to(device)
+        """Return the examples of these indices as a batch on a device."""
+        texts = text_rows(indices, len(self._texts) // len(self.examples))
+        words = [self._texts[index] for index in texts]
+        lengths = list(map(len, words))
+        layers = None if self.cache is None else self.cache.batch(texts, self._chosen)[0].to(device)
         width = max(lengths) if self.per_word else 1
         rows = [self._ids[index] + [UNSEEN] * (width - len(self._ids[index])) for index in indices]
         labels = torch.tensor(rows if self.per_word else [row[0] for row in rows], device="cpu")
-        words = [self.examples[index].words for index in indices]
         return TaskBatch(words, torch.tensor(lengths, device="cpu").to(device), labels.to(device), layers)
 
     @property

@@ -45,6 +45,19 @@ class Example(NamedTuple):
     """the tokens"""
     labels: list[str]
     """a tag for each word, or the sentence's one label, or none"""
+    second: Sequence[str] = ()
+    """the tokens of a pair's second text; of other sentences none"""
+
+
+def texts_of(examples: Sequence[Example]) -> list[Sequence[str]]:
+    """Return the sentence of each example; of pairs both texts, one after the other."""
+    pairs = any(each.second for each in examples)
+    return [text for each in examples for text in (each.words, each.second)[: 1 + pairs]]
+
+
+def text_rows(examples: Iterable[int], texts: int) -> list[int]:
+    """Return where the texts of these examples, each of so many texts, are in `texts_of`."""
+    return [texts * index + part for index in examples for part in range(texts)]
 
 
 def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
@@ -84,6 +97,7 @@ def read_examples(
     tokenizer: str | None = None,
     *,
     label_column: str | None = None,
+    pair_column: str | None = None,
     labelled: bool = True,
 ) -> list[Example]:
     """Return the labelled sentences of a UTF-8 file, gzip by the suffix .gz.
@@ -102,6 +116,7 @@ def read_examples(
             the column with the sentences (default "text").
         tokenizer: of sentences in "tsv", "text" and tables, one of TOKENIZERS; None splits at white space.
         label_column: of a table, the name of the column with the labels (default "label").
+        pair_column: of a table of pairs, the name of the column with the second texts.
         labelled: False for sentences to predict: blank lines and rows without words become examples without words, and
             a table needs no labels.
 
@@ -112,9 +127,9 @@ def read_examples(
     """
     name = os.fspath(path)
     format, lines = format_of(path, format), read_lines(path)
-    if is_table(format, column, label_column):
-        with _opened_table(path, format, column, tokenizer) as table:
-            examples = list(_of_table(table, label_column or LABEL_COLUMN, labelled=labelled))
+    if is_table(format, column, label_column) or pair_column is not None:
+        with opened_table(path, format, column, tokenizer) as table:
+            examples = list(_of_table(table, label_column or LABEL_COLUMN, pair_column, labelled=labelled))
     elif label_column is not None:
         raise ElmoFastError(
             f"{name}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
@@ -141,7 +156,7 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
     if format not in ("columns", "tsv"):
         raise ElmoFastError(f'{os.fspath(path)}: sentences are written as "columns" or "tsv"; got format {format!r}')
     with writing(path) as file:
-        for number, (words, labels) in enumerate(examples):
+        for number, (words, labels, _) in enumerate(examples):
             where = f"{os.fspath(path)}: sentence {number}"
             for part in (*words, *labels):
                 if not part.strip() or re.search(r"[\t\r\n\0]" if format == "columns" else r"[\s\0]", part):
@@ -185,7 +200,7 @@ def write_predicted_csv(
 
 def read_records(path: str | os.PathLike[str], format: str, column: Column) -> list[dict[str, Any]]:
     """Return the rows of a table with all their columns; arguments as in read_examples."""
-    with _opened_table(path, format, column, None) as table:
+    with opened_table(path, format, column, None) as table:
         return list(table.records())
 
 
@@ -253,35 +268,45 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _opened_table(
+def opened_table(
     path: str | os.PathLike[str], format: str, column: Column, tokenizer: str | None
 ) -> Iterator[TableColumn]:
+    """Open a table of sentences; arguments as in read_examples. Raises ElmoFastError for another format."""
+    if format not in (*TABLES, "tsv"):
+        raise ElmoFastError(f"{os.fspath(path)}: wanted a table, csv, jsonl, parquet or tsv; the format is {format}")
     name = TEXT_COLUMN if column is None else str(column)
     with opened_source(path, format, column=name, tokenizer=tokenizer) as source:
         assert isinstance(source, TableColumn)
         yield source
 
 
-def _of_table(table: TableColumn, label_column: str, *, labelled: bool) -> Iterator[Example]:
+def _of_table(table: TableColumn, label_column: str, pair_column: str | None, *, labelled: bool) -> Iterator[Example]:
+    needed = {
+        "pair_column": ("second texts", pair_column),
+        "label_column": ("labels", label_column if labelled else None),
+    }
     for row, (sentence, record) in enumerate(table.rows()):
         where = f"{table.name}, {table.place(row)}"
+        for option, (what, column) in needed.items():
+            if column is not None and column not in record:
+                advice = did_you_mean(column, list(record)) or f"; name theirs with {option}=NAME"
+                raise ElmoFastError(
+                    f"{where} has no column {column!r} for the {what}; it has: {', '.join(record)}{advice}"
+                )
+        second = () if pair_column is None else table.sentence(row, record[pair_column], pair_column).tokens
         if not labelled:
-            yield Example(sentence.tokens, [])
+            yield Example(sentence.tokens, [], second)
             continue
-        if label_column not in record:
-            advice = did_you_mean(label_column, list(record)) or "; name theirs with label_column=NAME"
-            raise ElmoFastError(
-                f"{where} has no column {label_column!r} for the labels; it has: {', '.join(record)}{advice}"
-            )
         label = record[label_column]
         if not isinstance(label, str | int | None):
             raise ElmoFastError(
                 f"{where}, column {label_column!r}: wanted a label, a string or a whole number; got {label!r:.60}"
             )
-        for what, empty in (("label", label is None or not str(label).strip()), ("sentence", not sentence.tokens)):
-            if empty:
+        filled = {"label": label is not None and str(label).strip(), "sentence": sentence.tokens, "second text": second}
+        for what, value in filled.items():
+            if not value and (what != "second text" or pair_column is not None):
                 raise ElmoFastError(f"{where}: the {what} is empty; fill it, or remove the row")
-        yield Example(sentence.tokens, [str(label).strip()])
+        yield Example(sentence.tokens, [str(label).strip()], second)
 
 
 def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:

@@ -1,4 +1,4 @@
-"""Heads: a BiLSTM over the features of the words, then a tag for each word, or one label for the sentence."""
+"""Heads: a BiLSTM over the features of the words, then a tag for each word, or one label for a sentence or a pair."""
 
 from typing import Any
 
@@ -154,24 +154,30 @@ class Tagger(_Head):
 
 
 class Classifier(_Head):
-    """One label per sentence.
+    """One label per sentence, or per pair of texts, by [u; v; |u - v|; u * v] of their pooled vectors u and v.
 
     Args:
         pooling: of the BiLSTM's output over the words: "max", "mean", or "both", concatenated.
+        pairs: whether the two texts of each pair follow one another in a batch, B / 2 pairs.
         width, labels, settings: as in Tagger, without crf.
 
     Raises: ElmoFastError.
+
+    Source: of pairs: Conneau et al. 2017, section 3.1 (sentence vectors from natural language inference).
     """
 
-    def __init__(self, width: int, labels: int, *, pooling: str = "both", **settings: Any) -> None:
+    def __init__(self, width: int, labels: int, *, pooling: str = "both", pairs: bool = False, **settings: Any) -> None:
         check_choice("pooling", pooling, POOLINGS)
-        super().__init__(width, labels, inputs=2 if pooling == "both" else 1, **settings)
-        self.pooling = pooling
+        super().__init__(width, labels, inputs=(2 if pooling == "both" else 1) * (4 if pairs else 1), **settings)
+        self.pooling, self.pairs = pooling, pairs
 
     def forward(self, features: Tensor, lengths: Tensor, at_output: Tensor | None = None) -> Tensor:
-        """Return the score of every label for every sentence, [B, K]; arguments as Tagger.forward's."""
+        """Return the score of every label for every sentence or pair, [B, K]; arguments as Tagger.forward's."""
         x = self.lstm(dropout(features, self.dropout, self.training), lengths)
         pooled = pool(x if at_output is None else torch.cat([x, at_output], dim=-1), lengths, self.pooling)
+        if self.pairs:
+            u, v = pooled[0::2], pooled[1::2]
+            pooled = torch.cat([u, v, (u - v).abs(), u * v], dim=-1)
         return self.linear(dropout(pooled, self.dropout, self.training))
 
     @torch.no_grad()

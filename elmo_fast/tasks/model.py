@@ -14,7 +14,7 @@ from elmo_fast.static import Vectors, load_vectors
 from elmo_fast.tasks.config import ELMO_AT, TaskConfig
 from elmo_fast.tasks.data import TaskBatch
 from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
-from elmo_fast.tasks.formats import Example
+from elmo_fast.tasks.formats import Example, texts_of
 from elmo_fast.tasks.heads import Classifier, Tagger
 
 
@@ -69,7 +69,7 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     static = None
     if config.vectors is None and config.word_dim:
         if train:
-            static = StaticFeatures.random([example.words for example in train], config.word_dim)
+            static = StaticFeatures.random(texts_of(train), config.word_dim)
         else:
             static = StaticFeatures(
                 Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32)), trainable=True
@@ -99,7 +99,8 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     if config.task == "tag":
         head: Tagger | Classifier = Tagger(width, labels, crf=config.crf, **settings)
     else:
-        head = Classifier(width, labels, pooling=config.pooling, **settings)
+        pairs = config.pair_column is not None
+        head = Classifier(width, labels, pooling=config.pooling, pairs=pairs, **settings)
     return TaskModel(static, characters, elmo, elmo_at, head)
 
 

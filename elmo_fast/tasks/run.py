@@ -32,7 +32,7 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError, check_choice, quoted
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import (
@@ -122,7 +122,7 @@ class SavedTask:
 
     def predict(
         self,
-        sentences: Sequence[str | Sequence[str]],
+        sentences: Sequence[Any],
         *,
         tokenizer: Tokenizer | None = None,
         batch_size: int | None = None,
@@ -131,8 +131,8 @@ class SavedTask:
         """Label sentences: a list of a tag for each word or, of a classifier, the one label.
 
         Args:
-            sentences: raw strings, which the tokenizer splits, or lists of words; one without words has no tags or, of
-                a classifier, the label None, with a warning.
+            sentences: raw strings, which the tokenizer splits, or lists of words; two of them for each pair of a
+                classifier of pairs. One without words has no tags or, of a classifier, the label None, with a warning.
             tokenizer: "whitespace", "basic", "spacy" or "logs"; None: as training split its sentences, or "basic" if
                 it read words.
             batch_size: sentences per batch; None: as in training.
@@ -140,16 +140,16 @@ class SavedTask:
 
         Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
-        words = self.split(sentences, tokenizer)
-        predictions = self.predictions(words, batch_size, progress)
+        examples = self.examples(sentences, tokenizer)
+        predictions = self.predictions(examples, batch_size, progress)
         if self.config.task == "tag":
             return [each.labels for each in predictions]
-        self._warn_of_empty(words)
+        self._warn_of_empty(examples)
         return [each.label for each in predictions]
 
     def predict_proba(
         self,
-        sentences: Sequence[str | Sequence[str]],
+        sentences: Sequence[Any],
         *,
         tokenizer: Tokenizer | None = None,
         batch_size: int | None = None,
@@ -161,20 +161,24 @@ class SavedTask:
         a warning. A CRF's are marginal probabilities; it predicts the likeliest sequence, in which a tag need not be
         the likeliest.
         """
-        count, words = len(self.labels), self.split(sentences, tokenizer)
+        count, examples = len(self.labels), self.examples(sentences, tokenizer)
         without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan, device="cpu")
-        found = self.predictions(words, batch_size, progress, probabilities=True)
-        self._warn_of_empty(words)
+        found = self.predictions(examples, batch_size, progress, probabilities=True)
+        self._warn_of_empty(examples)
         return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
 
-    def _warn_of_empty(self, sentences: Sequence[Sequence[str]]) -> None:
-        empty = [index for index, words in enumerate(sentences) if not len(words)]
+    def _warn_of_empty(self, examples: Sequence[Example]) -> None:
+        empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
         if empty and self.config.task == "classify":
             warnings.warn(
-                f"{len(empty)} of {len(sentences)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
+                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
                 "label is None, their probabilities are NaN",
                 stacklevel=3,
             )
+
+    def has_words(self, example: Example) -> bool:
+        """Return whether the sentence or, of a pair, both texts have words."""
+        return bool(len(example.words) and (self.config.pair_column is None or len(example.second)))
 
     def split(
         self, sentences: Sequence[str | Sequence[str]], tokenizer: Tokenizer | None = None
@@ -185,22 +189,34 @@ class SavedTask:
         name = tokenizer or config.tokenizer or (RAW_TEXT if read_words else "whitespace")
         return list(checked_sentences(sentences, split=tokenizer_of(name)))
 
+    def examples(self, sentences: Sequence[Any], tokenizer: Tokenizer | None = None) -> list[Example]:
+        """Return the sentences or pairs as words, without labels; arguments and errors as in `predict`."""
+        if self.config.pair_column is None:
+            return [Example(list(words), []) for words in self.split(sentences, tokenizer)]
+        for index, pair in enumerate(sentences):
+            if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+                raise ElmoFastError(
+                    f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
+                )
+        texts = (self.split([pair[i] for pair in sentences], tokenizer) for i in (0, 1))
+        return [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
+
     def predictions(
         self,
-        sentences: Sequence[Sequence[str]],
+        examples: Sequence[Example],
         batch_size: int | None = None,
         progress: Progress | None = None,
         *,
         probabilities: bool = False,
     ) -> list[Prediction]:
-        """Return the prediction for each sentence, a list of words; arguments as in `predict`."""
-        examples = [Example(list(words), []) for words in sentences if len(words)]
-        split, size = Split(examples, None, per_word=self.config.task == "tag"), batch_size or self.config.batch_size
+        """Return the prediction for each example, whose labels do not matter; arguments as in `predict`."""
+        split = Split(list(filter(self.has_words, examples)), None, per_word=self.config.task == "tag")
+        size = batch_size or self.config.batch_size
         with torch_threads(self.config.threads):
             found = iter(predict(self.model, split, self.labels, size, progress, probabilities=probabilities))
-        return [next(found) if len(words) else Prediction([]) for words in sentences]
+        return [next(found) if self.has_words(each) else Prediction([]) for each in examples]
 
-    def as_dict(self, words: Sequence[str], prediction: Prediction) -> dict[str, Any]:
+    def as_dict(self, example: Example, prediction: Prediction) -> dict[str, Any]:
         """Return a prediction for JSON: words, a tag for each and its probability; of a classifier those of all.
 
         Without words there are no tags, and a classifier's values are None.
@@ -209,12 +225,13 @@ class SavedTask:
             shares = prediction.probabilities
             values = [None] * len(self.labels) if shares is None else shares.tolist()
             every = dict(zip(self.labels.names, values, strict=True))
-            return {"words": list(words), "label": prediction.label, "probabilities": every}
+            second = {} if self.config.pair_column is None else {"second": list(example.second)}
+            return {"words": example.words, **second, "label": prediction.label, "probabilities": every}
         if prediction.probabilities is None:
             return {"words": [], "labels": [], "probabilities": []}
         at = torch.tensor(self.labels.ids(prediction.labels), device="cpu")
         chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
-        return {"words": list(words), "labels": prediction.labels, "probabilities": chosen}
+        return {"words": example.words, "labels": prediction.labels, "probabilities": chosen}
 
 
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
@@ -434,6 +451,7 @@ def evaluate_task(
     format: str | None = None,
     column: str | int | None = None,
     label_column: str | None = None,
+    pair_column: str | None = None,
     metric: Metric | None = None,
     batch_size: int | None = None,
     device: Device = "cpu",
@@ -446,7 +464,7 @@ def evaluate_task(
     Args:
         save_dir: the folder that train_task wrote.
         path: the file.
-        format, column, label_column: as in read_examples; None: as in training.
+        format, column, label_column, pair_column: as in read_examples; None: as in training.
         metric: "spans" or "labels", or "auto" by the labels of training; None: as in training.
         batch_size: sentences per batch; None: as in training.
         device, progress: as in train_task.
@@ -455,7 +473,7 @@ def evaluate_task(
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_labelled(os.fspath(path), task.config, format, column, label_column)
+    examples = read_labelled(os.fspath(path), task.config, format, column, label_column, pair_column)
     if metric is not None:
         check_choice("metric", metric, METRICS)
     asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
@@ -466,7 +484,7 @@ def evaluate_task(
     ]
     for note in filter(None, notes):
         warnings.warn(note, stacklevel=2)
-    predicted = task.predictions([example.words for example in examples], batch_size, progress)
+    predicted = task.predictions(examples, batch_size, progress)
     return tag_scores([example.labels for example in examples], [each.labels for each in predicted], spans=spans)
 
 
@@ -477,6 +495,7 @@ def predict_task(
     *,
     format: str | None = None,
     column: str | int | None = None,
+    pair_column: str | None = None,
     tokenizer: Tokenizer | None = None,
     probabilities: bool = False,
     batch_size: int | None = None,
@@ -496,13 +515,14 @@ def predict_task(
         out: the file to write, another than `path`: of a tagger "columns" (word<TAB>tag) or, if `path` is CoNLL-U and
             the suffix of `out` names no other format, `path` with other tags in the column of training (upos, if that
             was of another format); of a classifier "tsv" (label<TAB>sentence) or, if it ends in .csv, the table that
-            is read with one more column, "predicted" (of another input the columns row and sentence). A name in .jsonl
-            asks for `probabilities`.
-        column: of a table, the column with the sentences; None: as in training.
+            is read with one more column, "predicted" (of another input the columns row and sentence), as always of
+            pairs. A name in .jsonl asks for `probabilities`.
+        column, pair_column: of a table, the column with the sentences, and that with second texts; None: as in
+            training.
         tokenizer: of sentences in "text", "tsv" and tables; None: as in training.
         probabilities: write JSON lines in place of these, an object per sentence: of a tagger `words`, `labels` and the
-            `probabilities` of these labels (see SavedTask.predict_proba); of a classifier `words`, `label` and the
-            `probabilities` of all labels.
+            `probabilities` of these labels (see SavedTask.predict_proba); of a classifier `words` (of pairs also
+            `second`), `label` and the `probabilities` of all labels.
         format, batch_size, device, progress, model, vectors: as in evaluate_task.
 
     Raises: ElmoFastError: the folder contains no trained task, the file contains no sentence or is `out`, or it is a
@@ -520,7 +540,8 @@ def predict_task(
     to = _format_to_write(out, read_as, config, probabilities)
     trained_as = format_of(config.train_path, config.format)
     # Labels are ignored; in tsv their column says which one has the words.
-    like_training = is_table(trained_as, config.column, config.label_column) or trained_as == read_as
+    pair_column = pair_column or config.pair_column
+    like_training = is_table(trained_as, config.column, config.label_column or pair_column) or trained_as == read_as
     if column is not None and read_as in (*PER_WORD, "text"):
         raise ElmoFastError(
             f"column names the sentences of a table; {os.fspath(path)} is read as {read_as}: leave it out"
@@ -529,23 +550,22 @@ def predict_task(
         column = config.column
     named = config.label_column if read_as == trained_as == "tsv" else None
     with rereadable(path) if to in ("conllu", "csv") else contextlib.nullcontext(path) as file:
-        examples = read_examples(
-            file, read_as, column, tokenizer or config.tokenizer, label_column=named, labelled=False
-        )
+        columns: dict[str, Any] = {"label_column": named, "pair_column": pair_column}
+        examples = read_examples(file, read_as, column, tokenizer or config.tokenizer, **columns, labelled=False)
         words = [example.words for example in examples]
-        table = is_table(read_as, column, named)
-        if empty := [index + 1 for index, each in enumerate(words) if not each]:
+        table = is_table(read_as, column, named or pair_column)
+        if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:
             unit = "line" if read_as == "text" else "row"
             blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
             warnings.warn(
                 f"{os.fspath(path)}: {blank}: the output has an empty result for each",
                 stacklevel=2,
             )
-        predictions = task.predictions(words, batch_size, progress, probabilities=to == "jsonl")
+        predictions = task.predictions(examples, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
         if to == "jsonl":
             with writing(out) as lines:
-                for pair in zip(words, predictions, strict=True):
+                for pair in zip(examples, predictions, strict=True):
                     lines.write(json.dumps(task.as_dict(*pair), ensure_ascii=False).encode() + b"\n")
         elif to == "conllu":
             trained_on = format_of(config.train_path, config.format)
@@ -578,6 +598,8 @@ def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities:
     if named == "parquet" or (named == "csv" and config.task == "tag"):
         names = ".conll or .jsonl" if config.task == "tag" else ".csv, .tsv or .jsonl"
         raise ElmoFastError(f"{os.fspath(out)}: predictions are not written as {named}; give a name in {names}")
+    if config.pair_column is not None and named not in (None, "csv"):
+        raise ElmoFastError(f"{os.fspath(out)}: labels of pairs are written to tables; give a name in .csv or .jsonl")
     if config.task == "classify":
-        return "csv" if named == "csv" else "tsv"
+        return "csv" if named == "csv" or config.pair_column is not None else "tsv"
     return "conllu" if read_as == "conllu" and named in (None, "conllu") else "columns"

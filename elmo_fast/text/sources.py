@@ -214,12 +214,13 @@ class Column(Source):
         for row, record in enumerate(self.records(columns)):
             if self.column not in record:
                 self.check_column(list(record), f"{self.name}, {self.place(row)}")
-            yield self._sentence(row, record[self.column]), record
+            yield self.sentence(row, record[self.column]), record
 
     def sentences(self) -> Iterator[Sentence]:
         return (sentence for sentence, _ in self.rows([self.column]))
 
-    def _sentence(self, row: int, value: Any) -> Sentence:
+    def sentence(self, row: int, value: Any, column: str | None = None) -> Sentence:
+        """Return a row's value as a sentence; column: where it is from, if not from this one, for errors."""
         if value is None:  # what an empty field is in CSV
             return Sentence([], "")
         if isinstance(value, str):
@@ -227,8 +228,8 @@ class Column(Source):
         if isinstance(value, list) and all(isinstance(token, str) and token for token in value):
             return Sentence(value, " ".join(value))
         raise ElmoFastError(
-            f"{self.name}, {self.place(row)}, column {self.column!r}: wanted a string or a list of words, none of them "
-            f"empty; found {quoted(value)}"
+            f"{self.name}, {self.place(row)}, column {column or self.column!r}: wanted a string or a list of words, "
+            f"none of them empty; found {quoted(value)}"
         )
 
     def check_column(self, columns: Sequence[str], what: str | None = None) -> None:

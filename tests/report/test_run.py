@@ -105,10 +105,10 @@ def test_the_numbers_of_the_page_are_those_of_the_runs(written):
 
 
 def test_equal_settings_of_different_tables_are_run_once(written):
-    """12 of the 17 cells differ: baseline and + ELMo stand in four tables, and at share 1 too."""
+    """13 of the 18 cells differ: baseline and + ELMo stand in four tables, and at share 1 too."""
     numbers = json.loads((written[0].parent / "report.json").read_text())
-    assert len(numbers) == 17
-    assert len(list(written[0].parent.glob("runs/*/results.json"))) == 2 * 12
+    assert len(numbers) == 18
+    assert len(list(written[0].parent.glob("runs/*/results.json"))) == 2 * 13
 
 
 class EnoughError(Exception):
@@ -128,7 +128,7 @@ def runs_missing(settings):
 
 def test_only_what_has_changed_is_run_again(written, folder, tmp_path):
     """A complete report runs nothing; the same name with other content is another run."""
-    assert runs_missing(settings(folder)) == "runs 24, of which 24 are"
+    assert runs_missing(settings(folder)) == "runs 26, of which 26 are"
     before = written[0].read_text(encoding="utf-8")
     assert write_report(settings(folder), report=lambda line: None).read_text(encoding="utf-8") == before
     changed = pathlib.Path(toy_text(tmp_path / "train.conll", 30, 9))
@@ -139,7 +139,7 @@ def test_the_settings_beside_the_page_run_it_again_from_any_folder(written, fold
     """With relative paths and a model's name the same runs are recognized, and none is repeated."""
     monkeypatch.chdir(folder)
     relative = {f"{split}_path": f"{split}.conll" for split in ("train", "dev", "test")}
-    assert runs_missing(settings(folder, model="model", save_dir="out", **relative)) == "runs 24, of which 24 are"
+    assert runs_missing(settings(folder, model="model", save_dir="out", **relative)) == "runs 26, of which 26 are"
     page = write_report(settings(folder, model="model", save_dir="out", **relative), report=lambda line: None)
     monkeypatch.chdir(tmp_path)
     runs = {path: path.stat().st_mtime_ns for path in folder.glob("out/runs/*/results.json")}
@@ -234,3 +234,15 @@ def test_a_seed_which_would_change_nothing_is_refused(folder, capsys):
         main(["report", *files, *where, "--seed", "3"])
     assert "unrecognized arguments: --seed 3; did you mean --seeds?" in capsys.readouterr().err
     assert not (folder / "refused").exists()
+
+
+def test_a_report_compares_classifiers_of_pairs(folder, tmp_path):
+    """Both texts count as words."""
+    rows = "".join(f"play the dog,the {word},{word}\n" for word in ("cat", "dog", "cat", "dog"))
+    (tmp_path / "pairs.csv").write_text(f"text,other,label\n{rows}")
+    pairs = dict.fromkeys(SPLITS.values(), str(tmp_path / "pairs.csv"))
+    changes = {"task": "classify", "pair_column": "other", "experiments": ("help",), "seeds": 1, "epochs": 1, **pairs}
+    page = write_report(settings(folder, save_dir=str(tmp_path), **changes), report=lambda line: None)
+    assert "Data: train 4 sentences, 20 words; dev" in page.read_text()
+    configs = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/task.json")]
+    assert [each["pair_column"] for each in configs] == ["other", "other"]

@@ -68,7 +68,7 @@ def test_columns_of_conll_2003(tmp_path):
         Example(["#"], ["O"]),
         Example(["a"], ["O"]),
     ]
-    assert [labels for _, labels in read_examples(path, column=1)] == [["NNP", "VBZ"], ["#"], ["DT"]]
+    assert [labels for _, labels, _ in read_examples(path, column=1)] == [["NNP", "VBZ"], ["#"], ["DT"]]
     assert read_examples(path, column="-2")[0].labels == ["B-NP", "B-VP"]
 
 
@@ -101,7 +101,7 @@ def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
     path = write(tmp_path, "a.tsv", "".join(lines))
     with pytest.warns(UserWarning, match=r"column 0 has 9 different labels .* are sentence<TAB>label, give --column 1"):
         read_examples(path)
-    assert {label for _, labels in read_examples(path, column=1) for label in labels} == {"good", "bad"}
+    assert {label for _, labels, _ in read_examples(path, column=1) for label in labels} == {"good", "bad"}
 
 
 def test_a_header_of_other_names_is_noticed(tmp_path):
@@ -162,7 +162,7 @@ def test_tables_are_read_by_the_names_of_their_columns(tmp_path, ending):
         Example(["so", ",", "good", "!"], ["pos"]),
         Example(["bad", "film"], ["neg"]),
     ]
-    assert [labels for _, labels in read_examples(path, **names | {"label_column": "id"})] == [["7"], ["8"]]
+    assert [labels for _, labels, _ in read_examples(path, **names | {"label_column": "id"})] == [["7"], ["8"]]
     rows = [{"text": each["message"], "label": each["source"]} for each in TABLE]
     expected = read_examples(path, **names)
     assert read_examples(write_table(tmp_path, ending, rows), label_column="label") == expected
@@ -203,10 +203,10 @@ def test_sentences_to_predict_keep_their_rows(tmp_path):
     paths = [write(tmp_path, "a.tsv", "x\ta film\n\nx\tso\n\t\n"), write_table(tmp_path, "jsonl", rows)]
     paths += [write(tmp_path, "b.csv", 'id,text\n1,a film\n2,\n3,so\n4,""\n')]
     for path in paths:
-        assert [words for words, _ in read_examples(path, labelled=False)] == expected
+        assert [words for words, *_ in read_examples(path, labelled=False)] == expected
     text = write(tmp_path, "a.txt", "a film\n\nso\n \n")
-    assert [words for words, _ in read_examples(text, "text", labelled=False)] == expected
-    assert [words for words, _ in read_examples(text, "text")] == [["a", "film"], ["so"]]
+    assert [words for words, *_ in read_examples(text, "text", labelled=False)] == expected
+    assert [words for words, *_ in read_examples(text, "text")] == [["a", "film"], ["so"]]
     with pytest.raises(ElmoFastError, match="contains no sentence"):
         read_examples(write(tmp_path, "b.txt", "\n\n"), "text", labelled=False)
 
