@@ -109,16 +109,6 @@ def test_a_result_comes_back_as_it_was_saved(tmp_path):
     assert table.load("other", tmp_path) == []
 
 
-@pytest.mark.parametrize(("unit", "ratio"), [("tokens/s", 2.0), ("ms", 0.5)])
-def test_more_of_a_rate_is_faster_and_less_of_a_time(unit, ratio):
-    rows = [{"variant": "v", "side": side, "median": v, "unit": unit} for side, v in (("ours", 20.0), ("peer", 10.0))]
-    assert table.ratio(rows[0] | {"against": "peer"}, rows) == ratio
-
-
-def test_four_digits_are_significant():
-    assert [machine.significant(v) for v in (123456.0, 0.000123456, 0.0)] == [123500.0, 0.0001235, 0.0]
-
-
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="this CPU has no AVX2")
 @pytest.mark.parametrize(("limit", "expected"), [("avx2", "AVX2"), ("", torch.backends.cpu.get_cpu_capability())])
 def test_a_measurement_with_avx2_limits_torch_to_it(limit, expected):
@@ -226,13 +216,6 @@ def test_a_section_keeps_the_path_of_python(tmp_path, monkeypatch):
     assert (tmp_path / "log").read_text() == f"{machine.ROOT}{os.pathsep}{tmp_path}\n"
 
 
-def test_a_timed_call_has_weights_of_its_own():
-    """elmo_fast rounds weights that share memory again in every call, which no training step does."""
-    weight, leaves = torch.ones(2, 2), []
-    bench_gpu.call_of(lambda leaf: leaves.append(leaf) or leaf * 1, [weight], torch.float32)()
-    assert all(leaf.data_ptr() != weight.data_ptr() for leaf in leaves)
-
-
 def test_a_section_whose_program_is_absent_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "PROGRAMS", str(tmp_path))
     assert gpu.main(["--section", "ncu", "sanitizer", "--out", str(tmp_path / "out")]) == 0
@@ -243,11 +226,6 @@ def test_a_section_whose_program_is_absent_says_so(tmp_path, monkeypatch, capsys
     with tarfile.open(tmp_path / "out" / "gpu.tar.gz") as archive:
         assert "ncu is absent" in archive.extractfile("gpu_logs/sections.txt").read().decode()
         assert any(name.startswith("gpu-") and name.endswith(".json") for name in archive.getnames())
-
-
-def test_a_section_without_time_is_a_failure(tmp_path, capsys):
-    assert gpu.main(["--section", "check", "--seconds", "0", "--out", str(tmp_path)]) == 1
-    assert "no time was left" in capsys.readouterr().out
 
 
 def test_make_gpu_rehearses_without_a_gpu(tmp_path, capsys, monkeypatch):
@@ -273,26 +251,6 @@ def test_what_begins_too_late_is_skipped(monkeypatch):
     limit = 10
     with pytest.raises(pytest.skip.Exception, match="bench_x: no time was left for some of it"):
         conftest.pytest_runtest_setup(item)
-
-
-def test_kernels_of_a_trace_are_summed():
-    """By name, the longest first; registers from the trace, spills from Triton."""
-    kernel = lambda name, us: {"cat": "kernel", "name": name, "dur": us, "args": {"registers per thread": 64}}  # noqa: E731
-    events = [kernel("a", 1.5), kernel("b", 4.0), kernel("a", 1.5), {"cat": "gpu_memcpy", "name": "a", "dur": 9.0}]
-    assert bench_gpu.kernels_of(events, {"b": 8}) == [
-        {"kernel": "b", "count": 1, "us": 4.0, "registers": 64, "spills": 8},
-        {"kernel": "a", "count": 2, "us": 3.0, "registers": 64, "spills": None},
-    ]
-
-
-@pytest.mark.parametrize("way", bench_gpu.WAYS)
-def test_a_way_of_running_a_step_sets_the_switches_and_restores_them(way):
-    module = pytest.importorskip("elmo_fast.ops.projected_lstm.forward_kernels")
-    names = bench_gpu.WAYS[way]
-    before = {name: getattr(module, name) for name in names}
-    with bench_gpu.switched(**names):
-        assert {name: getattr(module, name) for name in names} == names
-    assert {name: getattr(module, name) for name in names} == before
 
 
 @pytest.mark.skipif(shutil.which("nvcc", path=gpu.PROGRAMS) is None, reason="nvcc is absent")
