@@ -76,7 +76,7 @@ def check_no_word_leaves_the_table(call, targets, samples):
 class OutputLayer:
     """A subclass has `loss`, `problem` (a call's arguments by name) and `by_hand` (of them: the formula in float64)."""
 
-    shapes = [(1, 1, 2), (3, 5, 9), (129, 33, 200), (7, 64, 500)]  # N, D, V
+    shapes = [(1, 1, 2), (3, 5, 9), (129, 33, 200)]  # N, D, V
     large = (130, 40, 700)
     counts = [0, 1, 3, 129]
     ways = [{"chunk_bytes": 4096}, {"chunk_bytes": 2**25}]

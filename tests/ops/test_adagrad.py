@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     _triton,
@@ -136,24 +135,6 @@ def test_equals_torchs_adagrad_in_float64(backend):
 
 
 native = pytest.mark.parametrize("backend", [p for p in backends("adagrad") if p.values == ("native",)])
-
-
-@native
-def test_native_does_not_depend_on_the_number_of_threads(backend):
-    """Weights, sums, rows of a table and the norm: the same bits, though tensors are cut into pieces."""
-    shapes = [(100_003,), (16384,), (7, 11), (0,)]
-    weights, sums, gradients = tensors(shapes)
-    ids, rows = torch.arange(0, 900, 3), torch.randn(300, 129)
-    results = []
-    for threads in (1, 2, 3):
-        mine = copies(weights), copies(sums), torch.ones(900, 129), torch.ones(900, 129)
-        with torch_threads(threads):
-            norms = [square_norm([gradients[0][k:], *gradients[1:]], backend=backend) for k in range(8)]
-            adagrad_(*mine[:2], gradients, 0.2, torch.tensor(0.3), backend=backend)
-            adagrad_rows_(*mine[2:], ids, rows, 0.2, torch.tensor(0.3), backend=backend)
-        results.append([*mine[0], *mine[1], *mine[2:], *norms])
-    for others in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
 
 
 @native

@@ -46,8 +46,7 @@ def test_rows_are_the_dense_update_of_merged_rows(backend, width):
 
 
 @every
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 63, 64, 65, 129])
-@pytest.mark.parametrize("width", [(), (40,)], ids=str)
+@pytest.mark.parametrize(("count", "width"), [(0, ()), (1, (40,)), (8, ()), (9, (40,)), (65, (40,)), (129, ())])
 def test_all_ids_equal(backend, count, width):
     check_rows(backend, torch.full((count,), 3), width, 5, None)
     check_rows(backend, torch.full((count,), 4), width, 5, None)

@@ -213,13 +213,6 @@ def test_the_static_path_compiles_to_one_graph(backend: str) -> None:
     assert grad == ids.sum()
 
 
-def test_compiles_when_output_shapes_may_depend_on_values() -> None:
-    ids = words(30, 10)
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        unique, inverse = torch.compile(unique_rows, fullgraph=True, backend="aot_eager")(ids)
-    assert torch.equal(unique[inverse], ids)
-
-
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
