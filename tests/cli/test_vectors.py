@@ -200,13 +200,6 @@ def test_neighbours_splits_a_file_at_white_space(toy, tmp_path):
     assert near() == near("--tokenizer", "whitespace") != near("--tokenizer", "basic")
 
 
-def test_neighbours_of_every_layer(toy, text):
-    asked = ["--corpus", text, "--query", "The cat", "--index", 1, "--topn", 2, "--layer", "all", "-q"]
-    out = ran("neighbours", *pair(toy), *asked).stdout
-    assert [f"layer {i}" in out for i in range(4)] == [True, True, True, False]
-    assert "1.0000  line 1: The [cat] sat ." in out.split("layer 1")[0]
-
-
 def test_cached_vocabulary_holds_each_words_vector(toy, tmp_path):
     """Row i is layer 0 (its first half) of the i-th word, whatever sentence it stands in."""
     words = ["<S>", "</S>", "<UNK>", "cat", "•", "x" * 60, "dog"]

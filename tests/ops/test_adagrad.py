@@ -137,18 +137,6 @@ def test_equals_torchs_adagrad_in_float64(backend):
 native = pytest.mark.parametrize("backend", [p for p in backends("adagrad") if p.values == ("native",)])
 
 
-@native
-@pytest.mark.parametrize("width", [(), (1,), (129,)], ids=str)
-def test_native_gives_a_row_the_bits_of_the_dense_update(backend, width):
-    table, sums, rows = torch.randn(50, *width), torch.ones(50, *width), torch.randn(20, *width)
-    ids = torch.arange(1, 41, 2)
-    dense = table.clone(), sums.clone(), torch.zeros(50, *width).index_copy_(0, ids, rows)
-    adagrad_(*([each] for each in dense), 0.2, torch.tensor(0.7), backend=backend)
-    adagrad_rows_(table, sums, ids, rows, 0.2, torch.tensor(0.7), backend=backend)
-    assert torch.equal(table, dense[0])
-    assert torch.equal(sums, dense[1])
-
-
 @every
 def test_versions_count_up(backend):
     """So that autograd and cached copies see that a tensor was written."""

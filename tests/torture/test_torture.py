@@ -4,10 +4,8 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -15,7 +13,7 @@ from benchmarks import table
 from tests.pretrain.processes import ROOT
 from tests.support.backends import trains_in_a_fork
 from tests.torture.attack import attack
-from tests.torture.children import all_finish, fork, fork_group
+from tests.torture.children import all_finish, fork_group
 from tests.torture.works import UNDISTURBED, Embedding, Ending, Saving
 
 
@@ -32,24 +30,6 @@ def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
     assert actual["failures"] == []
     assert done.stdout.count("killed ") == 4
     assert "4 kills (" in table.render("torture", tmp_path)
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_a_childs_own_error_raises_even_if_others_are_killed_by_it(own, tmp_path):
-    """A child that is killed does not, though its peer then ends with an error."""
-    log = tmp_path / "log.txt"
-    log.write_text("what it said")
-    children = [
-        fork(lambda: time.sleep(60)),
-        fork(lambda: os._exit(3) if own else os.kill(os.getpid(), signal.SIGKILL)),
-    ]
-    if own:
-        with pytest.raises(AssertionError, match="what it said"):
-            all_finish(children, log)
-    else:
-        children.append(fork(lambda: os._exit(3)))
-        time.sleep(0.1)
-        assert not all_finish(children, log)
 
 
 def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
