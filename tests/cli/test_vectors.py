@@ -42,7 +42,7 @@ def embedded():
         yield batches
 
 
-@pytest.mark.parametrize("layer", ["top", "all", "average", "0"])
+@pytest.mark.parametrize("layer", ["all", "average"])
 def test_the_answers_are_those_without_a_cache(ask, tmp_path, embedded, layer):
     """Written, and read again: then the query alone is embedded."""
     cache = ["--cache", str(tmp_path / "tokens")]

@@ -280,7 +280,7 @@ class OneWeight(torch.nn.Module):
 
 
 @needs_graphs
-@pytest.mark.parametrize("when", [None, *range(5)])
+@pytest.mark.parametrize("when", [None, 1, 2, 4])
 @pytest.mark.parametrize("by_host", [False, True])
 def test_a_step_reads_the_weights_of_now(seen, by_host, when):
     """Changed by nothing but steps, or after one that was eager, captured or replayed."""

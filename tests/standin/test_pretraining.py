@@ -22,7 +22,6 @@ if not torch.cuda.is_available():
 
 pytestmark = pytest.mark.filterwarnings("default", "error::elmo_fast.errors.PerformanceWarning")
 KINDS = {
-    "plain": {},
     "evaluated": {"heldout_interval": 3, "dropout": 0.3, "state_reset": 0.3},
     "adamw": {"optimiser": "adamw", "learning_rate": 0.01, "micro_batches": 2, "batch_size": 4},
 }  # fmt: skip
