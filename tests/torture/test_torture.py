@@ -12,7 +12,6 @@ import pytest
 from benchmarks import table
 from tests.pretrain.processes import ROOT
 from tests.support.backends import trains_in_a_fork
-from tests.torture.attack import attack
 from tests.torture.children import all_finish, fork_group
 from tests.torture.works import UNDISTURBED, Embedding, Ending, Saving
 
@@ -45,14 +44,6 @@ def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
     (place / ".run-0.abc.partial").mkdir()
     assert work.whole("run-0") == ""
     assert work.differences("run-0", []) == ["no run-0", ".run-0.abc.partial"]
-
-
-@pytest.mark.slow
-@trains_in_a_fork
-def test_pretraining_killed_at_random_ends_as_the_undisturbed_run(tmp_path):
-    """With the same bytes of weights and best weights, reports and remaining checkpoints."""
-    tallies, failures = attack(6, 0, tmp_path, ["training"], lambda line: None)
-    assert (sum(each.kills for each in tallies), failures) == (6, [])
 
 
 @pytest.mark.slow
