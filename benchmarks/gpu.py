@@ -85,7 +85,7 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
     workers = str(max(1, len(os.sched_getaffinity(0)) - 1))  # most of the time is compilation
     tests = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
     graphs = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "tests/modules/test_graph_replay.py")
-    graphs += ["tests/ops/test_graphs.py", "tests/pretrain/test_steps_on_gpu.py"]
+    graphs += ["tests/ops/test_graphs.py", "tests/pretrain/test_captured_step.py"]
     # Of the layer's second forward pass the last steps, of its backward pass the first ones.
     counters = ["--clock-control", "none", "--launch-skip", "74", "--launch-count", "12", "-k"]
     counters += ["regex:^projected_lstm_(forward_cells|backward_cells|split_product)_kernel$"]

@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import inspect
-import itertools
 import pathlib
 import re
 import shlex
@@ -149,24 +148,6 @@ def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
     assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture(), (
         "run `python docs/_architecture.py`"
     )
-
-
-def test_arrows_of_the_architecture_pass_between_the_boxes():
-    """A line runs vertically where there are boxes, and meets none; each ends in an arrow."""
-    text = (DOCS / "architecture.svg").read_text(encoding="utf-8")
-    boxes = [
-        tuple(map(float, box)) for box in re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', text)
-    ]
-    lines = re.findall(r'<path d="(M[^"]+)" fill="none" stroke="#\w+" (marker-end="url\(#arrow\)")?', text)
-    assert len(lines) > len(boxes) > 15
-    for path, arrow in lines:
-        points = [(x, y) for x, *ys in re.findall(r"[ML](\S+) (\S+)(?: V(\S+))?", path) for y in filter(None, ys)]
-        points = [(float(x), float(y)) for x, y in points]
-        assert arrow
-        for (x, y), (end, below) in itertools.pairwise(points):
-            for left, top, width, height in boxes:
-                outside = max(x, end) <= left or min(x, end) >= left + width
-                assert below <= top or y >= top + height or (x == end and outside), path
 
 
 def old_and_new():

@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 import elmo_fast
 from elmo_fast.errors import reinstall_command
 
@@ -45,13 +43,6 @@ def test_import_loads_no_torch_and_no_library():
     assert python("import h5py\n" + code, *heavy) != "[]"  # the question can be answered otherwise
     own = "import sys, elmo_fast; print(*sorted(name for name in sys.modules if name.partition('.')[0] == 'elmo_fast'))"
     assert python(own) == "elmo_fast elmo_fast._lazy"
-
-
-@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
-def test_help_loads_no_torch(words):
-    """`elmo-fast --help` answers before torch would have loaded."""
-    code = "import sys\nfrom elmo_fast.cli.main import main\nmain(sys.argv[1:])\nassert 'torch' not in sys.modules"
-    assert "elmo-fast" in python(code, *words)
 
 
 def test_without_the_extension_the_native_backend_says_why_in_one_sentence():
@@ -93,12 +84,6 @@ def test_without_triton_the_cpu_works_and_the_gpu_backend_says_why_not():
         "print(sum(all(words in why for words in wanted) for why in said))\n"
     )
     assert int(python(code)) >= 8
-
-
-def test_without_the_extension_info_shows_the_sentence():
-    """`elmo-fast info` exits with 0 and prints why the kernels are absent."""
-    code = WITHOUT_EXTENSION + "from elmo_fast.cli.main import main\nraise SystemExit(main(['info']))"
-    assert "the compiled extension elmo_fast._C is missing (" in python(code)
 
 
 def test_an_extension_of_other_schemas_is_not_loaded(tmp_path):

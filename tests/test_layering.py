@@ -213,27 +213,3 @@ def test_a_forbidden_import_is_found(tmp_path, file, source):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source)
     assert len(violations(tmp_path)) == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "source"),
-    [
-        (
-            "text/vocabulary.py",
-            "from elmo_fast.errors import ElmoFastError\nfrom .characters import ids\nimport math\n",
-        ),
-        (
-            "ops/highway/__init__.py",
-            "from elmo_fast.ops._dispatch import select\nfrom elmo_fast.ops.char_cnn import char_cnn\n",
-        ),
-        ("ops/_native.py", "from elmo_fast import _C as C\n"),
-        ("ops/__init__.py", "from elmo_fast.ops.highway import highway\n"),
-        ("cli/main.py", "from elmo_fast import Elmo, __version__\nfrom elmo_fast.pretrain import trainer\n"),
-        ("cli/static.py", "def f():\n    from elmo_fast.static import load_vectors\n"),
-    ],
-)
-def test_an_allowed_import_is_not_found(tmp_path, file, source):
-    path = tmp_path / "elmo_fast" / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source)
-    assert violations(tmp_path) == []

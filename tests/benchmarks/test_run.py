@@ -7,14 +7,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import types
 
 import pytest
 import torch
 from _pytest.mark.expression import Expression
 
-from benchmarks import bench_gpu, conftest, gpu, machine, table
-from benchmarks.elmo_worker import Worker
+from benchmarks import gpu, machine, table
 
 LONG = ("onnx", "pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
 # Whole commands, of which one side, next to another process, does all that the others do.
@@ -101,24 +99,6 @@ def test_turns_become_medians_and_ratios():
     assert {"python", "torch", "numpy", "pytest-benchmark"} <= content["versions"].keys()
 
 
-def test_a_result_comes_back_as_it_was_saved(tmp_path):
-    content = table.reduce_run(run_of(peer=[2.0], ours=[1.0]))["toy"]
-    path = table.save(content, tmp_path)
-    assert path == tmp_path / machine.folder() / "toy.json"
-    assert table.load("toy", tmp_path) == [content]
-    assert table.load("other", tmp_path) == []
-
-
-@pytest.mark.parametrize(("unit", "ratio"), [("tokens/s", 2.0), ("ms", 0.5)])
-def test_more_of_a_rate_is_faster_and_less_of_a_time(unit, ratio):
-    rows = [{"variant": "v", "side": side, "median": v, "unit": unit} for side, v in (("ours", 20.0), ("peer", 10.0))]
-    assert table.ratio(rows[0] | {"against": "peer"}, rows) == ratio
-
-
-def test_four_digits_are_significant():
-    assert [machine.significant(v) for v in (123456.0, 0.000123456, 0.0)] == [123500.0, 0.0001235, 0.0]
-
-
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="this CPU has no AVX2")
 @pytest.mark.parametrize(("limit", "expected"), [("avx2", "AVX2"), ("", torch.backends.cpu.get_cpu_capability())])
 def test_a_measurement_with_avx2_limits_torch_to_it(limit, expected):
@@ -139,54 +119,6 @@ def test_every_result_in_the_repository_names_its_machine():
             assert each["commit"] != "unknown", path
             assert each["machine"]["cpu"], path
         assert any(content.get(name) for name in ("rows", "kinds", "runs", "judged")), path
-
-
-def test_a_graph_side_is_checked_by_what_its_replay_left(monkeypatch):
-    """Not by the call that it was captured from; what the graph holds is its memory."""
-    notes = {}
-
-    class Timed:
-        quick = False
-        note = error = staticmethod(lambda *_: None)
-
-        def figure(self, variant, side, value, unit, **_):
-            notes["memory"] = value
-
-        def __call__(self, variant, run, **_):
-            notes["timed"] = run()
-
-    right, used = torch.ones(3), iter((5 * 2**20, 2 * 2**20) * 2)
-    monkeypatch.setattr(bench_gpu, "used_memory", lambda device, before=None: next(used))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for replayed in (right, 2 * right):
-        monkeypatch.setattr(bench_gpu, "graph_of", lambda call, replayed=replayed: lambda: [replayed])
-        measured = lambda: bench_gpu.measure(  # noqa: E731
-            Timed(), torch.device("cuda"), "x", bench_gpu.GRAPH, lambda: [right], [right], "float32", values=list
-        )
-        if replayed is right:
-            measured()
-        else:
-            with pytest.raises(AssertionError, match=r"relative error 1.0e\+00"):
-                measured()
-    assert notes == {"memory": 2.0, "timed": None}
-
-
-def test_worker_answers_and_says_how_it_died(tmp_path):
-    """One JSON object per line each way; the error of a child that ends holds its last words."""
-    script = tmp_path / "child.py"
-    script.write_text(
-        "import sys, json\n"
-        "for line in sys.stdin:\n"
-        "    request = json.loads(line)\n"
-        "    if request['do'] == 'die':\n"
-        "        sys.exit('so it goes')\n"
-        "    print(json.dumps({'twice': 2 * request['value']}), flush=True)\n"
-    )
-    worker = Worker(sys.executable, [], script)
-    assert worker.ask(do="twice", value=21) == {"twice": 42}
-    with pytest.raises(RuntimeError, match="status 1:\nso it goes"):
-        worker.ask(do="die")
-    worker.close()
 
 
 # ---------------------------------------------------------------- make gpu
@@ -218,21 +150,6 @@ def test_the_commands_of_a_gpu_are_a_script(tmp_path, quick):
     assert subprocess.run([program, "-n", *words], check=False).returncode == 0
 
 
-def test_a_section_keeps_the_path_of_python(tmp_path, monkeypatch):
-    """On a lent machine what is missing lies in a folder that PYTHONPATH names."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    section = gpu.Section(60, "", [sys.executable, "-c", "import os; print(os.environ['PYTHONPATH'])"])
-    assert gpu.run(section, 60, tmp_path / "log") == "passed"
-    assert (tmp_path / "log").read_text() == f"{machine.ROOT}{os.pathsep}{tmp_path}\n"
-
-
-def test_a_timed_call_has_weights_of_its_own():
-    """elmo_fast rounds weights that share memory again in every call, which no training step does."""
-    weight, leaves = torch.ones(2, 2), []
-    bench_gpu.call_of(lambda leaf: leaves.append(leaf) or leaf * 1, [weight], torch.float32)()
-    assert all(leaf.data_ptr() != weight.data_ptr() for leaf in leaves)
-
-
 def test_a_section_whose_program_is_absent_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "PROGRAMS", str(tmp_path))
     assert gpu.main(["--section", "ncu", "sanitizer", "--out", str(tmp_path / "out")]) == 0
@@ -245,11 +162,6 @@ def test_a_section_whose_program_is_absent_says_so(tmp_path, monkeypatch, capsys
         assert any(name.startswith("gpu-") and name.endswith(".json") for name in archive.getnames())
 
 
-def test_a_section_without_time_is_a_failure(tmp_path, capsys):
-    assert gpu.main(["--section", "check", "--seconds", "0", "--out", str(tmp_path)]) == 1
-    assert "no time was left" in capsys.readouterr().out
-
-
 def test_make_gpu_rehearses_without_a_gpu(tmp_path, capsys, monkeypatch):
     """Clocks of a step, of the CPU here; what needs a GPU is skipped with its reason."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
@@ -260,39 +172,6 @@ def test_make_gpu_rehearses_without_a_gpu(tmp_path, capsys, monkeypatch):
     assert "| training step, 128 x 20, 793,471 words: host, queue full | elmo_fast |" in printed
     assert "- skipped: kernels of a step: needs a GPU\n" in printed
     assert "check                0 s  skipped: needs a GPU\n" in printed
-
-
-def test_what_begins_too_late_is_skipped(monkeypatch):
-    """So that results are written before the section is stopped."""
-    item = types.SimpleNamespace(name="bench_x[1-2]", config=types.SimpleNamespace(getoption=lambda name: limit))
-    monkeypatch.setattr(conftest, "BEGIN", conftest.time.monotonic() - 100)
-    limit = None
-    conftest.pytest_runtest_setup(item)
-    limit = 1000
-    conftest.pytest_runtest_setup(item)
-    limit = 10
-    with pytest.raises(pytest.skip.Exception, match="bench_x: no time was left for some of it"):
-        conftest.pytest_runtest_setup(item)
-
-
-def test_kernels_of_a_trace_are_summed():
-    """By name, the longest first; registers from the trace, spills from Triton."""
-    kernel = lambda name, us: {"cat": "kernel", "name": name, "dur": us, "args": {"registers per thread": 64}}  # noqa: E731
-    events = [kernel("a", 1.5), kernel("b", 4.0), kernel("a", 1.5), {"cat": "gpu_memcpy", "name": "a", "dur": 9.0}]
-    assert bench_gpu.kernels_of(events, {"b": 8}) == [
-        {"kernel": "b", "count": 1, "us": 4.0, "registers": 64, "spills": 8},
-        {"kernel": "a", "count": 2, "us": 3.0, "registers": 64, "spills": None},
-    ]
-
-
-@pytest.mark.parametrize("way", bench_gpu.WAYS)
-def test_a_way_of_running_a_step_sets_the_switches_and_restores_them(way):
-    module = pytest.importorskip("elmo_fast.ops.projected_lstm.forward_kernels")
-    names = bench_gpu.WAYS[way]
-    before = {name: getattr(module, name) for name in names}
-    with bench_gpu.switched(**names):
-        assert {name: getattr(module, name) for name in names} == names
-    assert {name: getattr(module, name) for name in names} == before
 
 
 @pytest.mark.skipif(shutil.which("nvcc", path=gpu.PROGRAMS) is None, reason="nvcc is absent")

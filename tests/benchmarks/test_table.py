@@ -1,8 +1,6 @@
 """Tables, chart and appendix are what the result files say, and nothing else."""
 
-import csv
 import json
-from xml.etree import ElementTree
 
 import pytest
 
@@ -31,48 +29,6 @@ def save_rows(folder, case, rows, notes):
     table.save({"case": case, **about, "notes": notes, "skipped": [], "rows": rows}, folder)
 
 
-def test_text_between_markers_is_written_again(tmp_path):
-    """The table follows the result file; what stands around it stays; running it again changes nothing."""
-    text = "before\n<!-- bench:embed -->\nold 99\n<!-- /bench:embed -->\nafter\n"
-    results_of(tmp_path, ratio=5)
-    filled = table.filled(text, tmp_path)
-    assert filled.startswith("before\n<!-- bench:embed -->\n| what |")
-    assert "| batches of 32 | AllenNLP | 100 tokens/s (100 to 118) |  |  |" in filled
-    mine = "| batches of 32 | elmo_fast, float32 | 500 tokens/s |"
-    assert f"{mine} **5x** AllenNLP | 2.0e-6 from AllenNLP |" in filled
-    assert "\n- text: a text\n" in filled
-    assert "\n- reproduce: `make bench CASE=embed`\n" in filled
-    assert "old 99" not in filled
-    assert filled.endswith("<!-- /bench:embed -->\nafter\n")
-    assert table.filled(filled, tmp_path) == filled
-    results_of(tmp_path, ratio=6)
-    assert table.filled(filled, tmp_path) != filled
-
-
-def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
-    """Every bar and row is one of a result file; a case without a result has none."""
-    results_of(tmp_path, ratio=5)
-    heading, _, *rows = table.summary(tmp_path).splitlines()
-    (content,) = table.load("embed", tmp_path)
-    assert heading.startswith("| Vectors, original model, tokens/s | AllenNLP | `float32` | `bfloat16` | `int8` |")
-    measured = f"{table.processor(content)}; {content['date'].split()[0]}"
-    assert rows == [
-        f"| {measured} | 100 | 500 (5x) | 2,000 (20x) |  |  |",
-        "| largest difference from AllenNLP |  | 2.0e-6 | 2.0e-6 |  |  |",
-    ]
-    headline = table.render("headline", tmp_path)
-    assert "embeds 500 tokens per second" in headline
-    assert "5 times as many as AllenNLP, and 20 times as many in `bfloat16`" in headline
-    chart = ElementTree.fromstring(table.chart(tmp_path))
-    widths = [int(each.get("width")) for each in chart.iter("{http://www.w3.org/2000/svg}rect")][1:]
-    assert [round(width / widths[-1], 2) for width in widths] == [0.05, 0.25, 1]
-    texts = [each.text for each in chart.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[3:] == ["100", "float32", "500 (5x)", "bfloat16", "2,000 (20x)"]
-    lines = list(csv.DictReader(table.appendix(tmp_path).splitlines()))
-    assert [float(line["median"]) for line in lines] == [100, 500, 2000]
-    assert {line["case"] for line in lines} == {"embed"}
-
-
 def test_a_result_without_the_row_that_a_table_shows_is_an_error(tmp_path):
     """Else a renamed row leaves its machine out of the table."""
     results_of(tmp_path, ratio=5)
@@ -91,28 +47,6 @@ def test_a_limit_is_named(tmp_path, monkeypatch):
     limited = f"A CPU ({used}, limited by ELMO_FAST_ISA=avx2 on a CPU with AVX-512)"
     assert limited in table.render("embed", tmp_path)
     assert limited.replace("A CPU (", "A CPU, model not recorded (") in table.chart(tmp_path)
-
-
-def test_a_run_adds_the_rows_of_its_machine_and_leaves_those_of_others(tmp_path, monkeypatch):
-    for model, speed in (("17", 5), ("2", 6)):
-        monkeypatch.setattr(
-            machine, "cpuinfo", lambda model=model: {"model name": "A CPU", "cpu family": "25", "model": model}
-        )
-        results_of(tmp_path, ratio=speed)
-        row = {"threads": 1, "unit": "tokens/s", "samples": 1, "side": "elmo_fast"}
-        rows = [row | {"variant": f"embed, {name}", "median": 100.0 * speed} for name in table.MODELS]
-        save_rows(tmp_path, "embed_file", rows, {})
-    for text, figures in (
-        (table.summary(tmp_path), ("| 500 (5x) |", "| 600 (6x) |")),
-        (table.render("costs", tmp_path), ("| 500 |", "| 600 |")),
-    ):
-        _, *parts = text.split("A CPU family 25 model ")
-        assert [part.split(" ")[0] for part in parts] == ["17", "2"]
-        assert [[figure in part for figure in figures] for part in parts] == [[True, False], [False, True]]
-
-
-def test_a_case_that_was_never_run_says_so(tmp_path):
-    assert "`make bench CASE=text`" in table.render("text", tmp_path)
 
 
 def gpu_row(variant, side, median, unit="ms", **more):
@@ -155,25 +89,6 @@ def test_reasons_of_all_runs_are_kept(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "| v | elmo_fast | 2,000 ms |" in printed
     assert "- skipped: a\n- skipped: b\n" in printed
-
-
-def test_the_summary_of_a_gpu_is_of_elmo_fast(tmp_path):
-    """Not of a rival that beats plain torch by more."""
-    steps, embed = "training step, 128 x 20, 793,471 words, bfloat16", "embed, 128 x 20, bfloat16"
-    rows = [
-        gpu_row(variant, side, median, ratio=ratio)
-        for variant, more in ((steps, 0.0), (embed, 10.0))
-        for side, median, ratio in (
-            ("elmo_fast", 3.0 + more, 3.0), ("elmo_fast, graph", 4.0 + more, 4.0),
-            ("eager", 1.0, None), ("torch.compile", 50.0, 5.0),
-        )
-    ]  # fmt: skip
-    save_rows(tmp_path, "gpu", rows, {})
-    path = next(tmp_path.rglob("gpu.json"))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"gpu": {"gpu": "A GPU"}}))
-    summary = table.render("gpu_summary", tmp_path)
-    assert "A GPU, in `bfloat16`, the original model trains on 4 tokens per second (4 times" in summary
-    assert "and embeds 14 tokens per second (4 times" in summary
 
 
 def test_a_run_of_an_older_commit_is_left_out(tmp_path, capsys):

@@ -131,17 +131,6 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_the_old_file_alone(toy, tmp_p
     assert old.read_text() == "old"
 
 
-@pytest.mark.parametrize("name", ["hdf5-flat", "npz"])
-def test_a_full_disk_leaves_the_old_file(limited, toy, tmp_path, name):
-    """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC): both fail in the middle of a write."""
-    text, old = tmp_path / "in.txt", tmp_path / "old"
-    text.write_text("a b c d e f g h\n" * 1000)
-    old.write_text("old")
-    words = ["embed", text, old, "--top", "--format", name, "--device", "cpu", *pair(toy)]
-    refused(limited(*words, limit=200_000), "File too large", "old")
-    assert (old.read_text(), sorted(os.listdir(tmp_path))) == ("old", ["in.txt", "old"])
-
-
 def begun(folder, toy, text, error):
     """An `embed` process that has begun to write: its temporary file is there and has grown."""
     words = ["--all", "--batch-size", "1", "--threads", "2", "--device", "cpu", *pair(toy)]

@@ -72,13 +72,6 @@ def test_eval_of_the_converted_model_is_equal_by_folder_or_by_files(pretrained, 
     assert own == folder == named
 
 
-def test_a_damaged_softmax_file_is_named_and_nothing_is_written(converted, tmp_path):
-    os.truncate(converted / "softmax.hdf5", 500)
-    done = elmo_fast("convert", "--model", converted, "--to", "safetensors", "--out_dir", tmp_path / "out")
-    refused(done, "softmax.hdf5: not an HDF5 file of weights, or damaged")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_folder_that_holds_parts_of_another_model_is_refused(pretrained, tmp_path):
     """A softmax left there would be read as the new model's."""
     for name in ("softmax.hdf5", "vocab.txt"):
@@ -140,11 +133,3 @@ def test_a_killed_conversion_is_repeated_by_the_same_command(toy, tmp_path, to):
     assert set(os.listdir(tmp_path / "out")) <= set(models.WRITTEN[to])
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".out")]
     ran("info", "--model", tmp_path / "out")
-
-
-def test_models_without_a_softmax_and_of_word_ids_are_converted(toy, tmp_path):
-    ran("convert", *pair(toy), "--to", "hdf5", "--out_dir", tmp_path / "plain")
-    assert sorted(os.listdir(tmp_path / "plain")) == ["manifest.json", "options.json", "weights.hdf5"]
-    words = make_weights(tmp_path / "words", words=11)
-    output = ran("convert", *pair(words), "--to", "safetensors", "--out_dir", tmp_path / "own").stdout
-    assert "differ by at most 0" in output

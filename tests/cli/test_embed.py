@@ -58,8 +58,14 @@ def flat(path, name):
         return archive["embeddings"], archive["offsets"]
 
 
-@pytest.mark.parametrize("name", ["hdf5-flat", "safetensors", "npz"])
-@pytest.mark.parametrize("words", [["--all", "--stateful"], ["--average", "--stateful", "--dtype", "f16"], ["--all"]])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hdf5-flat", ["--all", "--stateful"]),
+        ("safetensors", ["--average", "--stateful", "--dtype", "f16"]),
+        ("npz", ["--all"]),
+    ],
+)
 def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, words):
     """embeddings [tokens, layers, 2D]; without state the batches are sorted by length, yet the order is the text's."""
     out = embed(text, tmp_path / f"out.{name.partition('-')[0]}", toy, "--format", name, "--batch-size", "2", *words)
@@ -78,8 +84,16 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
 
 
 @pytest.mark.filterwarnings("always:.* blank line")
-@pytest.mark.parametrize("name", ["hdf5", "hdf5-flat", "safetensors", "npz"])
-@pytest.mark.parametrize("words", [["--all", "--stateful"], ["--average", "--stateful"], ["--all"]])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hdf5", ["--all", "--stateful"]),
+        ("hdf5", ["--average"]),
+        ("hdf5-flat", ["--all"]),
+        ("safetensors", ["--average", "--stateful"]),
+        ("npz", ["--all"]),
+    ],
+)
 def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, words):
     """The other sentences have the vectors that they have without blank lines."""
     lines = ["", "The cat sat .", "", "  ", "A dog", "The cat sat .", ""]
@@ -210,8 +224,9 @@ def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path):
 
 
 @pytest.mark.filterwarnings("always:.*blank line")
-@pytest.mark.parametrize("kind", ["--all", "--average"])
-@pytest.mark.parametrize("ending", ["hdf5", "npz", "safetensors", "parquet"])
+@pytest.mark.parametrize(
+    ("ending", "kind"), [("hdf5", "--all"), ("npz", "--average"), ("safetensors", "--all"), ("parquet", "--average")]
+)
 def test_one_vector_per_line(toy, tmp_path, ending, kind):
     """[lines, L, 2D] or [lines, 2D], in the lines' order; zeros of a blank line."""
     text = tmp_path / "in.txt"
@@ -246,8 +261,7 @@ def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
         np.testing.assert_array_equal(np.array(row, np.float16), vectors.swapaxes(0, 1).astype(np.float16))
 
 
-@pytest.mark.parametrize("group_bytes", [1, 1 << 26])
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(("kind", "group_bytes"), [("csv", 1), ("jsonl", 1 << 26), ("parquet", 1)])
 def test_other_columns_of_a_table_are_carried_into_parquet(toy, tmp_path, monkeypatch, kind, group_bytes):
     """Row by row, whatever the groups of rows; of other kinds of files, nothing. A name that is taken is an error."""
     tables, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")

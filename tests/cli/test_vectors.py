@@ -42,7 +42,7 @@ def embedded():
         yield batches
 
 
-@pytest.mark.parametrize("layer", ["top", "all", "average", "0"])
+@pytest.mark.parametrize("layer", ["all", "average"])
 def test_the_answers_are_those_without_a_cache(ask, tmp_path, embedded, layer):
     """Written, and read again: then the query alone is embedded."""
     cache = ["--cache", str(tmp_path / "tokens")]
@@ -226,13 +226,6 @@ def test_neighbours_splits_a_file_at_white_space(toy, tmp_path):
         return ran("neighbours", tmp_path / "a.txt", "--query", "We 're co-op", *pair(toy), *tokenizer, "-q").stdout
 
     assert near() == near("--tokenizer", "whitespace") != near("--tokenizer", "basic")
-
-
-def test_neighbours_of_every_layer(toy, text):
-    asked = ["--corpus", text, "--query", "The cat", "--index", 1, "--topn", 2, "--layer", "all", "-q"]
-    out = ran("neighbours", *pair(toy), *asked).stdout
-    assert [f"layer {i}" in out for i in range(4)] == [True, True, True, False]
-    assert "1.0000  line 1: The [cat] sat ." in out.split("layer 1")[0]
 
 
 def test_cached_vocabulary_holds_each_words_vector(toy, tmp_path):

@@ -63,8 +63,10 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, file
     assert max(alive) <= (0 if count == 1 else 1)
 
 
-@pytest.mark.parametrize("stateful", [True, False])
-@pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
+@pytest.mark.parametrize(
+    ("file_format", "stateful"),
+    [("hdf5", True), ("hdf5", False), ("hdf5-flat", False), ("safetensors", False), ("npz", True)],
+)
 def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, file_format, stateful):
     """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
     pair, ran = files(), []

@@ -9,22 +9,10 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.text import Vocabulary
 from examples import demo
-from examples.demo import QUERIES, sentences
+from examples.demo import QUERIES
 from tests.pretrain.toy import SENTENCES, toy_config
 
 PNG = b"\x89PNG\r\n"
-
-
-def test_prose_is_cut_into_sentences_and_examples_of_code_are_left_out():
-    text = "Return the name. It isn't `foo_bar`,\nsee there.\n\n>>> code(1)\n1\n\nToo short.\n\n- + - + - + word"
-    assert list(sentences(text)) == [
-        ("Return", "the", "name", "."),
-        ("It", "isn't", "`", "foo_bar", "`", ",", "see", "there", "."),
-    ]
-
-
-def test_every_query_holds_its_word():
-    assert all(word in sentence.split() for word, *uses in QUERIES for _, sentence in uses)
 
 
 def test_the_nearest_contexts_are_by_cosine_from_the_mean_each_once():

@@ -36,7 +36,7 @@ def digests(launch, capabilities):
     """{capability: 16 hex digits of all that decides a row of the golden table, the code that measures it included}.
 
     The TTIR is made once for those before Hopper and once for the others: no kernel asks more of the GPU that it is
-    compiled for (test_digests.py).
+    compiled for (test_compile.py).
     """
     codes = {}
     for capability in capabilities:

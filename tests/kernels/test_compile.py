@@ -74,6 +74,13 @@ def test_a_kernels_name_begins_with_its_op():
     assert max(map(len, names)) <= 70
 
 
+def test_kernels_ask_the_target_only_whether_it_is_hopper_or_later():
+    """So their TTIR is made once for those before and once for the others."""
+    sources = [path.read_text(encoding="utf-8") for path in (HERE.parents[1] / "elmo_fast").rglob("*.py")]
+    asked = [re.findall(r"target_info\.\S+\(.*?\)", source) for source in sources]
+    assert [each for some in asked for each in some] == ["target_info.cuda_capability_geq(9, 0)"]
+
+
 def test_golden_tables_are_of_todays_kernels(compiled):
     """`make kernels` writes the line of a kernel that changed, and a person looks at it."""
     import triton
@@ -131,22 +138,3 @@ def test_each_complaint_is_made(change):
     assert len(complaints({"k": {"sm_90": FINE}}, {})) == 1
     for wrong in ({"spilled": 72}, {"warps": 0}):
         assert len(complaints({"k": {"sm_86": FINE | wrong}}, {"k": {"sm_86": FINE | wrong}})) == 1
-
-
-@pytest.mark.parametrize(
-    ("arch", "registers", "shared", "warps", "expected"),
-    [
-        ("sm_90", 32, 0, 4, 64),  # all that it has
-        ("sm_90", 128, 0, 4, 16),  # registers decide
-        ("sm_90", 129, 0, 4, 12),
-        ("sm_90", 255, 0, 8, 8),
-        ("sm_90", 32, 113 << 10, 4, 8),  # shared memory does: two blocks, with a KiB for each
-        ("sm_90", 32, (113 << 10) + 1, 4, 4),
-        ("sm_86", 32, 99 << 10, 8, 8),
-        ("sm_86", 32, 100 << 10, 8, 0),  # more than there is
-        ("sm_86", 32, 0, 1, 16),  # the number of blocks
-    ],
-)
-def test_occupancy_is_as_nvidia_counts_it(arch, registers, shared, warps, expected):
-    """By the CUDA C++ Programming Guide's table of compute capabilities."""
-    assert table.occupancy(arch, registers, shared, warps) == expected

@@ -68,11 +68,12 @@ def in_float64(bilm, judge):
     return bilm
 
 
-@pytest.mark.parametrize("sizes", VARIANTS.values(), ids=VARIANTS.keys())
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_equals_the_judge_over_batches_of_changing_size(files, sizes, backend):
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((name, "auto") for name in VARIANTS), ("skip", "reference"), ("no skip", "reference")]
+)
+def test_equals_the_judge_over_batches_of_changing_size(files, name, backend):
     """All layers and rows, markers and padding, through growing and shrinking batches: float32 2e-6, float64 1e-10."""
-    options_file, weight_file = files(**sizes)
+    options_file, weight_file = files(**(sizes := VARIANTS[name]))
     bilm, judge = BiLM(options_file, weight_file, backend=backend), BilmNumpy(options_file, weight_file)
     precise = in_float64(BiLM(options_file, weight_file, backend=backend), judge)
     for number, batch in enumerate([*BATCHES, *BATCHES]):
@@ -193,30 +194,6 @@ def test_new_parameters_follow_tensorflows_initialisers(files):
     assert cell.state_linearity.bias.tolist() == [0.0] * 24 + [1.0] * 24 + [0.0] * 48
     assert not bilm._elmo_lstm.use_skip_connections
     assert all(torch.isfinite(p).all() for p in bilm.parameters())
-
-
-def test_few_frames_lie_between_a_call_and_the_kernel():
-    """`elmo(ids)` reaches each op's C++ within 9 frames of our own Python, that of the caller not counted."""
-    elmo = Elmo.from_pretrained("mini").eval()
-    ids, depth, reached = elmo.batch_to_ids([["a", "fox"], ["runs"]]), 0, {}
-
-    def count(frame, event, _):
-        nonlocal depth
-        path = frame.f_code.co_filename
-        if path.startswith(PACKAGE) and event in ("call", "return"):
-            depth += 1 if event == "call" else -1
-        op = frame.f_locals.get("self") if event == "call" and path.endswith("torch/_ops.py") else None
-        if getattr(op, "namespace", "") == "elmo_fast":
-            reached.setdefault(op._opname, depth)
-
-    with torch.no_grad():
-        sys.setprofile(count)
-        try:
-            elmo(ids)
-        finally:
-            sys.setprofile(None)
-    assert {"char_cnn", "highway", "projected_lstm"} <= reached.keys()
-    assert max(reached.values()) <= 9, reached
 
 
 def test_a_warm_call_makes_few_python_calls():

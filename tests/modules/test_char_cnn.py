@@ -34,25 +34,6 @@ def test_highway_is_its_formula(layers, projection):
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_char_cnn_is_its_formula(activation):
-    module = CharCNN(FILTERS, 6, 1, 5, num_characters=20, activation=activation)
-    ids = torch.randint(0, 20, (2, 3, 7))
-    x = module.embedding.weight.double()[ids].flatten(0, 1).transpose(1, 2)
-    features = [
-        getattr(torch, activation)(F.conv1d(x, each.weight.double(), each.bias.double()).amax(2))
-        for each in module.convolutions
-    ]
-    expected = highway_of(module.highway, torch.cat(features, dim=1)).view(2, 3, 5)
-    y = module(ids)
-    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-6)
-    leaves = list(module.parameters())
-    for actual, wanted in zip(
-        torch.autograd.grad(y.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True
-    ):
-        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
-
-
 def test_it_is_the_encoder_of_an_elmo():
     """With its parameters, CharCNN gives the vectors of CharacterEncoder, and both start with equal ones."""
     options = ElmoOptions(

@@ -73,20 +73,6 @@ def test_negative_sampling_is_the_op_over_the_words_drawn(sparse, negatives):
     )
 
 
-@pytest.mark.parametrize("kind", [SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss])
-def test_gradients_as_rows_equal_the_dense_ones(kind):
-    dense, sparse, (hidden, targets) = made(kind), made(kind, sparse=True), inputs(3)
-    sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
-    sparse.softmax_b.weight.data.copy_(dense.softmax_b.data[:, None])
-    for loss in (dense, sparse):
-        torch.manual_seed(1)  # for the sampled words
-        loss(hidden, targets).backward()
-    assert sparse.softmax_w.weight.grad.is_sparse
-    assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)
-    torch.testing.assert_close(sparse.softmax_w.weight.grad.to_dense(), dense.softmax_w.grad)
-    torch.testing.assert_close(sparse.softmax_b.weight.grad.to_dense().squeeze(1), dense.softmax_b.grad)
-
-
 def test_the_sum_of_many_losses_does_not_depend_on_threads():
     loss, hidden = FullSoftmaxLoss(5, 2), torch.randn(100_000, 2)
     targets, sums = torch.arange(100_000) % 5, []
@@ -214,15 +200,6 @@ def test_reductions_ignored_targets_and_leading_dimensions(kind, training):
     gradient = torch.autograd.grad(results["mean"], hidden)[0]
     assert not gradient[~kept].any()
     assert gradient[kept].any(dim=1).all()
-
-
-@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_full_softmax_is_torchs_cross_entropy(reduction):
-    loss, (hidden, targets) = made(FullSoftmaxLoss, reduction=reduction, ignore_index=5, dtype=torch.float64), inputs()
-    targets[:3], hidden = 5, hidden.double()
-    logits = hidden @ loss.softmax_w.t() + loss.softmax_b
-    expected = F.cross_entropy(logits, targets, reduction=reduction, ignore_index=5)
-    torch.testing.assert_close(loss(hidden, targets), expected)
 
 
 @pytest.mark.parametrize("kind", LOSS_CLASSES.values())

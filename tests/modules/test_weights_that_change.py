@@ -40,8 +40,10 @@ def unprobed(weight):
     return places
 
 
-@pytest.mark.parametrize("write", [through_data, through_numpy])
-@pytest.mark.parametrize("name", ["_token_embedder._projection", "_elmo_lstm.forward_layer_1.state_linearity"])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("_token_embedder._projection", through_data), ("_elmo_lstm.forward_layer_1.state_linearity", through_numpy)],
+)
 def test_refresh_weights_shows_what_was_written_past_the_counter(files, write, name):
     """Bitwise equal to a module created with these weights; words cached across batches are forgotten too."""
     model = BiLM(*files(cell=40, proj=16, filters=((1, 8), (2, 24), (3, 40))), stateful=False)
@@ -115,8 +117,7 @@ LAYERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("compute", COMPUTED)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("name", "compute"), list(zip(LAYERS, [*COMPUTED, old_weight_norm], strict=True)))
 def test_a_weight_that_is_computed_is_computed_at_every_pass(files, name, compute):
     """By a hook or a parametrization: a changed part shows, in a bare call and through `encode`; two steps train."""
     model = BiLM(*files(), requires_grad=True, stateful=False).eval()
@@ -140,17 +141,16 @@ def test_a_weight_that_is_computed_is_computed_at_every_pass(files, name, comput
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "kind", "message"),
     [
-        *[(name, "a hook of the inner (Linear|Conv1d) would never run") for name in LAYERS],
-        ("_token_embedder._highways", "a hook of the inner Highway would never run"),
-        ("_elmo_lstm.forward_layer_1", "a hook of the inner ProjectedLSTM would never run"),
+        *[(name, "forward", "a hook of the inner (Linear|Conv1d) would never run") for name in LAYERS],
+        ("_token_embedder._highways", "forward_pre", "a hook of the inner Highway would never run"),
+        ("_elmo_lstm.forward_layer_1", "full_backward", "a hook of the inner ProjectedLSTM would never run"),
     ],
 )
-@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"])
-def test_a_hook_that_would_never_run_is_refused(files, name, message, kind):
+def test_a_hook_that_would_never_run_is_refused(files, name, kind, message):
     model = BiLM(*files(), stateful=False)
-    handle = getattr(model.get_submodule(name), kind)(lambda *_: None)
+    handle = getattr(model.get_submodule(name), f"register_{kind}_hook")(lambda *_: None)
     with pytest.raises(ElmoFastError, match=message):
         model(IDS)
     handle.remove()

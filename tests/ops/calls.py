@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from elmo_fast.ops import (
     LSTMWeights,
@@ -28,6 +30,23 @@ TARGETS, SAMPLES = torch.tensor([0, 3, 7, 3]), torch.tensor([3, 1, 7, 2])
 IDS = torch.tensor([[1, 2, 3, 0, 0], [4, 1, 0, 0, 0], [5, 5, 2, 3, 4], [1, 0, 0, 0, 0]])
 LENGTHS, COUNT = torch.tensor([3, 2, 0, 3]), torch.tensor(3)
 MASK = torch.tensor([True, True, False, True])
+
+
+class Recorded(TorchDispatchMode):
+    """The calls of this package's registered ops: the op, its arguments and its results."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        copies = tree_map_only(
+            torch.Tensor, lambda each: each.detach().clone().requires_grad_(each.requires_grad), args
+        )
+        results = op(*args, **(kwargs or {}))
+        if op.namespace.startswith("elmo_fast"):
+            self.calls.append((op, copies, results))
+        return results
 
 
 class Call(NamedTuple):
@@ -67,7 +86,7 @@ def weighted_sum(results: Sequence[Tensor]) -> Tensor:
 
 def lstm(x, weight_ih, weight_hh, bias, weight_hr, h=None, c=None, clip=3.0, **options):
     """Outputs, then the states by row: lengths 3, 2, 0, 3."""
-    weights, lengths = LSTMWeights(weight_ih, weight_hh, bias, weight_hr), LENGTHS.to(x.device)
+    weights, lengths = LSTMWeights(weight_ih, weight_hh, bias, weight_hr), LENGTHS.to(x.device)[: len(x)]
     state = None if h is None else (h[None], c[None])
     clips = {"cell_clip": clip, "projection_clip": clip, "reverse": [True]}
     outputs, (h, c) = projected_lstm([x], [weights], lengths, state, **clips, **options)
@@ -84,20 +103,20 @@ def layers(x, w, b, pw=None, pb=None, **options):
 
 
 def full(h, w, b, **options):
-    return [full_softmax(h, TARGETS.to(h.device), w, b, chunk_bytes=64, **options)]
+    return [full_softmax(h, TARGETS.to(h.device)[: len(h)], w, b, chunk_bytes=64, **options)]
 
 
 def sampled(h, w, b, **options):
-    return [sampled_softmax(h, TARGETS.to(h.device), w, b, SAMPLES.to(h.device), 5, **options)]
+    return [sampled_softmax(h, TARGETS.to(h.device)[: len(h)], w, b, SAMPLES.to(h.device), 5, **options)]
 
 
 def negatives(h, w, b, noise=False, **options):
     law = torch.full((9,), -2.0, device=w.device, dtype=w.dtype) if noise else None
-    return [negative_sampling(h, TARGETS.to(h.device), w, b, SAMPLES.to(h.device), log_noise=law, **options)]
+    return [negative_sampling(h, TARGETS.to(h.device)[: len(h)], w, b, SAMPLES.to(h.device), log_noise=law, **options)]
 
 
 def paths(h, w, b, **options):
-    return [hierarchical_softmax(h, TARGETS.to(h.device), w, b, TREE.to(h.device), **options)]
+    return [hierarchical_softmax(h, TARGETS.to(h.device)[: len(h)], w, b, TREE.to(h.device), **options)]
 
 
 def taken(table, **options):
@@ -115,13 +134,13 @@ def normalized(a, b, s, g, **options):
     return [scalar_mix([a, b], s, g, layer_norm=True, statistics_mask=MASK.to(a.device), **options)]
 
 
-LSTM = {"x": (4, 3, 4), "ih": (24, 4), "hh": (24, 5), "b": (24,), "hr": (5, 6)}
+LSTM = {"x": (4, 3, 7), "ih": (24, 7), "hh": (24, 5), "b": (24,), "hr": (5, 6)}
 STATE = {"h": (4, 5), "c": (4, 6)}
 LAYER = {"hidden": (4, 5), "weight": (9, 5), "bias": (9,)}
 NODES = {"hidden": (4, 5), "weight": (8, 5), "bias": (8,)}
-FILTERS = {"embedding": (6, 3), "w1": (4, 3, 1), "w3": (70, 3, 3), "b1": (4,), "b3": (70,)}
+FILTERS = {"embedding": (6, 2), "w1": (4, 2, 1), "w3": (70, 2, 3), "b1": (4,), "b3": (70,)}
 HIGHWAY = {"x": (4, 5), "w": (10, 5), "b": (10,), "pw": (3, 5), "pb": (3,)}
-MIX = {"first": (4, 3), "second": (4, 3), "scalars": (2, 2), "gammas": (2,)}
+MIX = {"first": (4, 3), "second": (4, 3), "scalars": (5, 2), "gammas": (5,)}
 
 CALLS = {
     "char_cnn": Call("char_cnn", FILTERS, words),
@@ -155,7 +174,7 @@ VARIANTS = {
     "highway without projection": Call("highway", {name: HIGHWAY[name] for name in "xwb"}, layers),
     "projected_lstm without projection": Call(
         "projected_lstm",
-        {"x": (4, 3, 4), "ih": (20, 4), "hh": (20, 5), "b": (20,)},
+        {"x": (4, 3, 7), "ih": (20, 7), "hh": (20, 5), "b": (20,)},
         lambda *t, **o: lstm(*t, None, **o),
     ),
     **{

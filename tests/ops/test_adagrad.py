@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     _triton,
@@ -149,36 +148,6 @@ def test_equals_torchs_adagrad_in_float64(backend):
 
 
 native = pytest.mark.parametrize("backend", [p for p in backends("adagrad") if p.values == ("native",)])
-
-
-@native
-def test_native_does_not_depend_on_the_number_of_threads(backend):
-    """Weights, sums, rows of a table and the norm: the same bits, though tensors are cut into pieces."""
-    shapes = [(100_003,), (16384,), (7, 11), (0,)]
-    weights, sums, gradients = tensors(shapes)
-    ids, rows = torch.arange(0, 900, 3), torch.randn(300, 129)
-    results = []
-    for threads in (1, 2, 3):
-        mine = copies(weights), copies(sums), torch.ones(900, 129), torch.ones(900, 129)
-        with torch_threads(threads):
-            norms = [square_norm([gradients[0][k:], *gradients[1:]], backend=backend) for k in range(8)]
-            adagrad_(*mine[:2], gradients, 0.2, torch.tensor(0.3), backend=backend)
-            adagrad_rows_(*mine[2:], ids, rows, 0.2, torch.tensor(0.3), backend=backend)
-        results.append([*mine[0], *mine[1], *mine[2:], *norms])
-    for others in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
-
-
-@native
-@pytest.mark.parametrize("width", [(), (1,), (129,)], ids=str)
-def test_native_gives_a_row_the_bits_of_the_dense_update(backend, width):
-    table, sums, rows = torch.randn(50, *width), torch.ones(50, *width), torch.randn(20, *width)
-    ids = torch.arange(1, 41, 2)
-    dense = table.clone(), sums.clone(), torch.zeros(50, *width).index_copy_(0, ids, rows)
-    adagrad_(*([each] for each in dense), 0.2, torch.tensor(0.7), backend=backend)
-    adagrad_rows_(table, sums, ids, rows, 0.2, torch.tensor(0.7), backend=backend)
-    assert torch.equal(table, dense[0])
-    assert torch.equal(sums, dense[1])
 
 
 @every

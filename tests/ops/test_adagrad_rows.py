@@ -46,8 +46,7 @@ def test_rows_are_the_dense_update_of_merged_rows(backend, width):
 
 
 @every
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 63, 64, 65, 129])
-@pytest.mark.parametrize("width", [(), (40,)], ids=str)
+@pytest.mark.parametrize(("count", "width"), [(0, ()), (1, (40,)), (8, ()), (9, (40,)), (65, (40,)), (129, ())])
 def test_all_ids_equal(backend, count, width):
     check_rows(backend, torch.full((count,), 3), width, 5, None)
     check_rows(backend, torch.full((count,), 4), width, 5, None)
@@ -83,12 +82,9 @@ def test_strided_rows_and_ids(backend):
 
 
 @every
-def test_twenty_thousand_rows_of_a_large_table(backend, monkeypatch):
+def test_many_rows_of_a_large_table(backend):
     """2 columns of 800,000 words, ids as frequent as a log-uniform law makes them."""
-    if backend == "triton" and _triton.INTERPRETED:
-        # Fewer programs, as each takes the interpreter a while.
-        monkeypatch.setattr("elmo_fast.ops.adagrad.kernels.tiles", lambda width: (2, 512))
-    words, count = 800_000, 20_000
+    words, count = 800_000, 2_000 if backend == "triton" and _triton.INTERPRETED else 20_000  # programs take it a while
     ids = (torch.rand(count, dtype=torch.float64) * math.log(words)).exp().long() - 1
     check_rows(backend, ids, (2,), words, torch.tensor(0.5))
 

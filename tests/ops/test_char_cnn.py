@@ -88,17 +88,20 @@ def assert_matches_truth(c: Case, backend: str, precision: str = "float32", acti
         assert_no_worse(f"gradient of {name}", one, other, true, precision)
 
 
+# Every kind and size in float32, one of them in 16 bits.
+KINDS = [(kind, "float32") for kind in ("mixed", "short", "full", "padding rows", "two tails")]
+SIZES = [(*size, "float32") for size in [(1, 50, 16), (3, 7, 3), (129, 9, 5), (33, 300, 1), (65, 8, 16)]]
+
+
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("kind", ["mixed", "short", "full", "padding rows", "two tails"])
+@pytest.mark.parametrize(("kind", "precision"), [*KINDS, ("mixed", "bfloat16"), ("two tails", "float16")])
 def test_no_worse_than_torch(kind: str, precision: str, backend: str) -> None:
     rows, slots = (20, 9) if backend in GPU and INTERPRETED else (129, 50)
     assert_matches_truth(case(kind, rows, slots, widths=few(backend)), backend, precision)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(("rows", "slots", "size"), [(1, 50, 16), (3, 7, 3), (129, 9, 5), (33, 300, 1), (65, 8, 16)])
+@pytest.mark.parametrize(("rows", "slots", "size", "precision"), [*SIZES, (129, 9, 5, "float16")])
 def test_awkward_sizes(rows: int, slots: int, size: int, precision: str, backend: str) -> None:
     """One row; windows as wide as the row; odd and single embedding sizes; more slots than a byte counts."""
     widths = WIDTHS
@@ -109,23 +112,23 @@ def test_awkward_sizes(rows: int, slots: int, size: int, precision: str, backend
 
 
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-@pytest.mark.parametrize(("size", "widths"), [(40, ((7, 33), (1, 20))), (130, ((3, 5),))])
+@pytest.mark.parametrize(
+    ("size", "widths", "precision"), [(40, ((7, 33), (1, 20)), "float32"), (130, ((3, 5),), "float16")]
+)
 def test_windows_of_more_than_256_numbers(size: int, widths: tuple, precision: str, backend: str) -> None:
     """Too many to lie whole in shared memory; one character wider than what is multiplied at a time."""
     assert_matches_truth(case("mixed", 5, 9, size, widths), backend, precision)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("widths", [((1, 4),), ((6, 130),), ((3, 4), (3, 4)), ((7, 8), (1, 150), (2, 3))])
+@pytest.mark.parametrize("widths", [((1, 4),), ((3, 4), (3, 4)), ((7, 8), (1, 150), (2, 3))])
 def test_any_set_of_widths(widths: tuple, backend: str) -> None:
     assert_matches_truth(case("mixed", 9 if backend in GPU and INTERPRETED else 40, 12, widths=widths), backend)
 
 
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_tanh(precision: str, backend: str) -> None:
-    assert_matches_truth(case("mixed", 20, 8, widths=few(backend)), backend, precision, "tanh")
+def test_tanh(backend: str) -> None:
+    assert_matches_truth(case("mixed", 20, 8, widths=few(backend)), backend, activation="tanh")
 
 
 @pytest.mark.parametrize("backend", KERNELS)
@@ -269,20 +272,6 @@ def test_ties_go_to_the_first_window(backend: str) -> None:
     assert torch.equal(reference, features)
     for expected, actual in zip(d_reference, d_features, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_nan_is_not_swallowed(backend: str, activation: str) -> None:
-    """A NaN in the embedding of one character shows in every feature of the words that hold it, and in no other."""
-    c = case("short", 20, 12, widths=few(backend))
-    c.ids[c.ids == 7] = 8
-    c.ids[4, 0] = c.ids[9, 3] = 7
-    c.ids[9, 4:] = PAD
-    c.embedding[7] = torch.nan
-    features = char_cnn(c.ids, c.embedding, c.weights, c.biases, activation=activation, backend=backend)
-    assert features.isnan().any(1).nonzero().flatten().tolist() == [4, 9]
-    assert features[[4, 9]].isnan().all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -5,14 +5,13 @@ import re
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from benchmarks.op_calls import OpCalls, differentiated
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, cases
-from tests.ops.calls import ALL, CALLS, at_each_precision, pairs, placed, weighted_sum
+from tests.ops.calls import ALL, CALLS, Recorded, at_each_precision, pairs, placed, weighted_sum
 from tests.support.backends import needs
 from tests.support.tolerances import assert_close
 
@@ -203,20 +202,6 @@ def test_float64_with_rounded_operands_is_left_to_the_reference(name, backend):
     with pytest.raises(ElmoFastError, match="float64"):
         call.run(*doubles, **how)
     assert call.run(*doubles, **how | {"backend": "reference"})[0].dtype == torch.float64
-
-
-class Recorded(TorchDispatchMode):
-    """The calls of this package's registered ops: the op, its arguments and its results."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        results = op(*args, **(kwargs or {}))
-        if op.namespace.startswith("elmo_fast"):
-            self.calls.append((op, args, results))
-        return results
 
 
 KEEPING = ("char_cnn", "highway", "projected_lstm", "sampled_softmax", "negative_sampling")

@@ -1,8 +1,6 @@
 """A device without a kernel is served by plain torch, with one warning."""
 
-import importlib
 import inspect
-import pathlib
 import warnings
 
 import pytest
@@ -12,11 +10,9 @@ import elmo_fast.static.glove  # noqa: F401  (registers itself)
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
-from elmo_fast.ops import _dispatch, _native, _schemas, _triton
+from elmo_fast.ops import _dispatch, _native, _triton
 from tests.support.backends import pretend_gpu
 
-FOLDER = pathlib.Path(ops.__file__).parent
-OPS = [schema.partition("(")[0] for schema in _schemas.SCHEMAS]
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
@@ -140,21 +136,3 @@ def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, modul
     name = str(dtype).removeprefix("torch.")
     message = module.unsupported(torch.device(device), dtype, "float32")
     assert f'not {name}; keep them in float32 and pass precision="{name}"' in message
-
-
-# Options that plain torch has no use for.
-ONLY_OF_KERNELS = {"save", "entries", "correction"}
-
-
-def reference_of(op):
-    """The function of that name in a reference.py, or None."""
-    names = [f"elmo_fast.ops.{path.parent.name}.reference" for path in FOLDER.glob("*/reference.py")]
-    return next((getattr(m, op) for m in map(importlib.import_module, names) if hasattr(m, op)), None)
-
-
-@pytest.mark.parametrize("op", [op for op in OPS if reference_of(op) is not None])
-def test_a_reference_takes_the_options_of_its_schema(op):
-    """All numbers, switches and names, in the schema's order; tensors may come grouped, or not at all."""
-    schema, parameters = _schemas.overload(op)._schema, list(inspect.signature(reference_of(op)).parameters)
-    options = [each.name for each in schema.arguments if "Tensor" not in str(each.type)]
-    assert [name for name in parameters if name in options] == [name for name in options if name not in ONLY_OF_KERNELS]

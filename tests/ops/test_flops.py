@@ -1,8 +1,5 @@
 """torch's FlopCounterMode counts our kernels' products as it counts the reference's."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -81,10 +78,3 @@ def test_a_model_counts_as_its_reference_does():
     models = [Elmo.from_pretrained("mini", 1, backend=backend) for backend in ("native", "reference")]
     native, reference = (counted(lambda: model(ids)["elmo_representations"][0])[0] for model in models)  # noqa: B023
     assert native == reference > 1e7
-
-
-def test_without_triton_the_import_says_nothing():
-    """torch's module warns where Triton is missing, of kernels in graphs of its own."""
-    code = "import sys; sys.modules['triton'] = sys.modules['triton.runtime.jit'] = None; import elmo_fast.ops"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (run.stdout, run.stderr) == ("", "")

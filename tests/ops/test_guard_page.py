@@ -14,7 +14,7 @@ pytestmark = [
 
 # Both packers, by rows and by columns, of weights whose last row or column ends where the page begins.
 PROGRAM = """
-import ctypes, mmap, sys
+import ctypes, mmap
 import torch
 from elmo_fast.ops import _native
 
@@ -29,23 +29,12 @@ for k, n in ((5, 70), (9, 513), (65, 64), (3, 1)):
         for precision in ("float32", "bfloat16", "float16", "int8"):
             assert torch.ops.elmo_fast.matmul(torch.ones(3, k), weight, precision).round().eq(k).all()
     print("inside", flush=True)
-if sys.argv[1] == "past":
-    ctypes.string_at(start + whole - 1, 2)
-print("done")
+ctypes.string_at(start + whole - 1, 2)
 """
 
 
-def run(how):
-    return subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True)
-
-
 def test_packing_stays_inside_the_weight():
-    done = run("inside")
-    assert (done.returncode, done.stdout) == (0, "inside\n" * 4 + "done\n"), done.stderr
-
-
-def test_the_page_is_guarded():
-    """The test above can fail: one byte past the end kills the process."""
-    done = run("past")
+    """One byte past the end kills the process, and only the last line reads it."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode < 0
     assert done.stdout == "inside\n" * 4, done.stderr

@@ -59,11 +59,8 @@ class TestHierarchicalSoftmax(OutputLayer):
     loss, problem, by_hand = staticmethod(hierarchical_softmax), staticmethod(problem), staticmethod(by_hand)
     shapes = [(1, 1, 2), (3, 5, 9), (33, 33, 200), (7, 64, 500)]
     large = (20, 600, 700)
-    counts = [0, 1, 3, 67]
     ways = [{"sparse": False}, {"sparse": True}]
-    chunks = [{}]
     test_chunks_change_nothing_but_rounding = None  # it has none
-    tiny = (7, 6, 40)
     cases = OutputLayer.cases | {
         "one row": lambda arguments: {"hidden": arguments["hidden"][:1], "targets": arguments["targets"][:1] * 0},
         "every word": lambda arguments: {

@@ -54,10 +54,15 @@ def test_philox_gives_random123s_known_answers(counter, key, expected):
 
 @kernels
 @pytest.mark.parametrize(
-    ("samples", "words"),
-    [(1, 1), (1, 10), (2, 2), (7, 7), (64, 100), (100, 100), (1000, 5000), (8192, 100_000), (300, 20_000_000)],
+    ("samples", "words", "seed", "offset"),
+    [
+        (1, 1, 0, 0),
+        (7, 7, 5, 1),
+        (100, 100, 2**63 - 1, 2**40 + 3),
+        (8192, 100_000, 0, 0),
+        (300, 20_000_000, 2**32 + 1, 7),
+    ],
 )
-@pytest.mark.parametrize(("seed", "offset"), [(0, 0), (5, 1), (2**63 - 1, 2**40 + 3), (2**32 + 1, 7)])
 def test_kernels_draw_what_the_reference_draws(backend, samples, words, seed, offset):
     """Ids, their order and the tries agree exactly, on both halves of every 64-bit number."""
     actual = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend, device=device_of(backend))

@@ -11,7 +11,6 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     LSTMWeights,
-    _dispatch,
     _native,
     adagrad_,
     adagrad_rows_,
@@ -26,7 +25,7 @@ from elmo_fast.ops import (
     sampled_softmax,
 )
 from elmo_fast.static.glove import GloveWeights, glove_
-from tests.ops.calls import CALLS, MASK
+from tests.ops.calls import CALLS, MASK, pairs
 from tests.support.backends import backends, device_of
 from tests.support.tolerances import SMALL
 
@@ -53,17 +52,6 @@ def assert_alike(name, actual, expected, precision):
     )
 
 
-# (places, values) in the interpreter: fewer of the ops that take it long.
-ALL, FEW = ((0, 1), (NAN, INF, -INF)), ((0,), (NAN, INF))
-OF_TRITON = {
-    "negative_sampling": ALL, "negative_sampling noise": ALL, "hierarchical_softmax": ALL, "highway": FEW,
-    "projected_lstm state": FEW, "gather_rows": FEW, "scalar_mix": FEW, "scalar_mix norm": FEW, "full_softmax": FEW,
-    "sampled_softmax": FEW,
-}  # fmt: skip
-CASES = [(op, name) for op, call in CALLS.items() for name in call.shapes]
-NATIVE = [op for op, call in CALLS.items() if "native" in _dispatch.backends_of(call.op)]
-
-
 def assert_as_reference(op, name, place, value, backend, precision):
     """Results to the kind of every element; no gradient is finite in the reference alone."""
     tensors = {key: each.to(device_of(backend)) for key, each in with_special(op, name, place, value).items()}
@@ -79,34 +67,22 @@ def assert_as_reference(op, name, place, value, backend, precision):
         assert not (d_expected[leaf].isfinite() & ~gradient.isfinite()).any(), f"gradient of {leaf} at {precision}"
 
 
-@needs_native
-@pytest.mark.parametrize("value", [NAN, INF, -INF])
-@pytest.mark.parametrize(("op", "name"), [case for case in CASES if case[0] in NATIVE])
-def test_native_and_reference_agree(op, name, value):
-    """In every precision that the op rounds to."""
-    for place in (0, 1):
-        for precision in ("float32",) if not CALLS[op].rounds else ("float32", "bfloat16", "float16"):
-            assert_as_reference(op, name, place, value, "native", precision)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
-@pytest.mark.parametrize("backend", [b for b in backends("highway") if b.values == ("triton",)])
-@pytest.mark.parametrize(("op", "name"), [case for case in CASES if case[0] in OF_TRITON])
-def test_triton_and_reference_agree(op, name, backend):
-    """In float32."""
-    places, values = OF_TRITON[op]
-    for place, value in itertools.product(places, values):
-        assert_as_reference(op, name, place, value, backend, "float32")
+@pytest.mark.parametrize(("op", "backend"), pairs(CALLS))
+def test_kernels_and_reference_agree(op, backend):
+    """In each tensor of each op; on the CPU in 16 bits too, which the interpreter takes long for."""
+    native = backend == "native"
+    for name, (place, value) in itertools.product(CALLS[op].shapes, [(0, NAN), (1, INF), (0, -INF)][: 2 + native]):
+        for precision in ("float32", "float16") if native and CALLS[op].rounds else ("float32",):
+            assert_as_reference(op, name, place, value, backend, precision)
 
 
-@needs_native
 @pytest.mark.parametrize("value", [NAN, INF])
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, call in CALLS.items() for name in call.rows])
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_other_rows_do_not_notice(op, name, value, backend):
+def test_other_rows_do_not_notice(op, name, value):
     """Row 0 holds it: results of the other rows, and the gradients to them, are those without it, bit by bit."""
-    result, d_ours = CALLS[op].results(with_special(op, name, 0, value), backend=backend)
-    expected, d_wanted = CALLS[op].results(CALLS[op].tensors(), backend=backend)
+    result, d_ours = CALLS[op].results(with_special(op, name, 0, value))
+    expected, d_wanted = CALLS[op].results(CALLS[op].tensors())
     for actual, clean in zip(result, expected, strict=True):
         assert torch.equal(actual[1:], clean[1:])
     for leaf in CALLS[op].rows:

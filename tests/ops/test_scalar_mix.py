@@ -80,9 +80,15 @@ def test_float32_is_no_worse_than_torch(shape, layer_norm, backend):
 
 
 @triton
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize(("layers", "mixes"), [(1, 1), (4, 1), (9, 1), (2, 3), (6, 5)])
+@pytest.mark.parametrize(
+    ("layers", "mixes", "layer_norm", "dtype"),
+    [
+        (1, 1, False, torch.float32),
+        (9, 1, True, torch.float32),
+        (6, 5, True, torch.float32),
+        (6, 5, False, torch.float16),
+    ],
+)
 def test_more_layers_and_mixes_than_one_launch_takes(layers, mixes, layer_norm, dtype, backend):
     """Four mixes forward; two mixes and four layers backward. Results that are not final are not rounded."""
     needs("scalar_mix", backend, dtype=dtype)
@@ -90,7 +96,7 @@ def test_more_layers_and_mixes_than_one_launch_takes(layers, mixes, layer_norm, 
 
 
 @triton
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16], ids=str)
 def test_16_bit_results_are_rounded_once(dtype, backend):
     """Between launches sums stay in float32: nearly every result is the float64 one, rounded."""
     needs("scalar_mix", backend, dtype=dtype)
@@ -110,7 +116,7 @@ def test_16_bit_results_are_rounded_once(dtype, backend):
 
 
 @triton
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_more_elements_than_one_block_takes(dtype, backend, monkeypatch):
     """Several blocks for each program, the last one partly filled."""
     needs("scalar_mix", backend, dtype=dtype)
@@ -173,7 +179,7 @@ def test_bad_arguments_are_refused(change, expected):
 
 
 @every
-@pytest.mark.parametrize("seed", [0, 5, -1, 2**63 - 1])
+@pytest.mark.parametrize("seed", [5, 2**63 - 1])
 def test_dropout_drops_the_same_elements_everywhere(backend, seed):
     """Mixes of ones: what is left is the mask itself, by the generator alone; for every mix and seed another."""
     shape, p = (2, 5, 1000), 0.3

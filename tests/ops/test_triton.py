@@ -1,18 +1,16 @@
 """Shared by all Triton kernels: errors of one sentence, the guard of the interpreter, plain products, memory that runs
 out."""
 
-import inspect
 import sys
 import sysconfig
 import threading
-import types
 
 import pytest
 import torch
 
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _dispatch, _schemas, _triton
+from elmo_fast.ops import _dispatch, _triton
 from tests.support.backends import device_of, pretend_gpu
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
@@ -121,46 +119,6 @@ def test_the_interpreter_is_given_no_bfloat16():
     x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="multiplies the bit patterns of bfloat16"):
         _triton.launch(forward_kernels.projected_lstm_to_step_order_kernel, (1,), x)
-
-
-# For C++ alone: whether gradients of a table are sparse, as a GPU's always are of saved rows.
-FOR_CPP = {"sparse"}
-# For the other pass; in a backward pass, what `saved` has in the form that the kernels take.
-NOT_READ = {
-    "gather_rows": {"entries", "sorted_inverse", "order"},
-    "full_softmax_backward": {"hidden", "targets", "losses", "precision"},
-    "sampled_softmax_backward": {"hidden", "losses", "precision"},
-    "negative_sampling_backward": {"hidden", "precision"},
-    "hierarchical_softmax_backward": {"hidden", "targets", "first", "nodes", "precision"},
-    "char_cnn_backward": {"biases"},
-    "highway_backward": {"precision"},
-    "projected_lstm_backward": {"lengths", "h0", "c0", "weight_ih"},
-}
-
-
-def names_read(function, seen):
-    """The names in a function's code, and in that of every function of elmo_fast.ops that it names."""
-    if function in seen:
-        return set()
-    seen.add(function)
-    names, codes = set(), [function.__code__]
-    for code in codes:
-        names.update(code.co_names)
-        for each in code.co_consts:
-            names.update(x for x in (each if isinstance(each, tuple) else (each,)) if isinstance(x, str))
-            codes += [each] if isinstance(each, types.CodeType) else []
-    modules = [module for name in names if inspect.ismodule(module := function.__globals__.get(name))]
-    scopes = [function.__globals__, *map(vars, modules)]
-    called = [scope[name] for name in names for scope in scopes if inspect.isfunction(scope.get(name))]
-    return names.union(*(names_read(f, seen) for f in called if f.__module__.startswith("elmo_fast.ops")))
-
-
-@pytest.mark.parametrize("op", sorted(_triton._python_functions))
-def test_every_argument_of_the_schema_is_read(op):
-    """Kernels take arguments by name: one that they ignore fails nowhere else, where its value is the usual one."""
-    run = inspect.getclosurevars(_triton.python_function_of(op)).nonlocals["run"]
-    arguments = set(_schemas.arguments_of(op)._fields) - FOR_CPP
-    assert arguments - names_read(run, set()) == NOT_READ.get(op, set())
 
 
 def test_an_empty_grid_starts_nothing():

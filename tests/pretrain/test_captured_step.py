@@ -1,7 +1,6 @@
 """A training step replayed from CUDA graphs leaves the bits of an eager one."""
 
 import dataclasses
-import gc
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +11,7 @@ from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.captured_step import CapturedStep
-from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs
+from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.pretrain.sides import Side, check_equal
 from tests.pretrain.toy import toy_reader
 
@@ -209,21 +208,6 @@ def test_what_a_failed_capture_has_not_copied_counts_as_changed(seen):
 
 
 @needs_graphs
-def test_nothing_grows_with_the_captures_of_a_step(seen, monkeypatch):
-    """An evaluation, for which a step's graph gives its memory back, and a capture, twenty times."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # slow
-    model, state = OneWeight(), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
-    captured, sizes = CapturedStep(model, model.optimizer, model.launches), set()
-    for _ in range(20):
-        for _ in range(2):
-            _, *state = captured.run(torch.full((1,), 1e-4), tuple(state), DEVICE)
-        (held,) = captured.graphs._held.values()
-        sizes.add((len(held.seen), len(held.entries)))
-        drop_all()
-    assert (len(seen.begun), sizes) == (20, {(1, 1)})
-
-
-@needs_graphs
 @pytest.mark.parametrize("when", ["capture", "replay"])
 def test_a_step_without_memory_for_its_graph_is_eager(seen, when):
     """Until more is available; the update is made once."""
@@ -296,7 +280,7 @@ class OneWeight(torch.nn.Module):
 
 
 @needs_graphs
-@pytest.mark.parametrize("when", [None, *range(5)])
+@pytest.mark.parametrize("when", [None, 1, 2, 4])
 @pytest.mark.parametrize("by_host", [False, True])
 def test_a_step_reads_the_weights_of_now(seen, by_host, when):
     """Changed by nothing but steps, or after one that was eager, captured or replayed."""

@@ -17,15 +17,7 @@ from tests.pretrain.processes import SECONDS, losses, outcome, pretrain, torchru
 from tests.torture.children import all_finish, fork_group
 
 
-@pytest.mark.parametrize(
-    ("loss", "read"),
-    [
-        ("sampled_softmax", "characters"),
-        ("negative_sampling", "words"),
-        ("hierarchical_softmax", "characters"),
-        ("full_softmax", "words"),
-    ],
-)
+@pytest.mark.parametrize(("loss", "read"), [("sampled_softmax", "characters"), ("full_softmax", "words")])
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, loss, read):
     """Five steps in three processes, the rest in two: the losses of one process, as rows keep their state.
 

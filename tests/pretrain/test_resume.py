@@ -202,18 +202,6 @@ def test_a_checkpoint_without_a_manifest_is_not_checked_but_its_position_is(tmp_
             read_training_state(folder)
 
 
-def test_all_that_a_run_leaves_has_the_usual_permissions(tmp_path):
-    mask = os.umask(0o027)
-    try:
-        run = pretrain(longer(tmp_path, 4), report=quiet)
-    finally:
-        os.umask(mask)
-    modes = {str(path): path.stat().st_mode & 0o777 for path in run.folder.rglob("*") if path.is_file()}
-    assert set(modes.values()) == {0o640}, modes
-    modes = {str(path): path.stat().st_mode & 0o777 for path in run.folder.rglob("*") if path.is_dir()}
-    assert set(modes.values()) == {0o750}, modes
-
-
 def test_when_all_are_damaged_nothing_is_overwritten(tmp_path):
     run = pretrain(longer(tmp_path, 4), report=quiet)
     for _, path in saved_steps(run.folder):

@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
 
 pytestmark = pytest.mark.filterwarnings("default")  # a GPU is unchecked until `elmo-fast check` has run there
 WORDS = ["the", "of", "and", "to", "in", "a", "was", "that", "he", "for", "it", "with", "his", "on", "had", "not"]
-CPU, *GPUS = "cpu", "cuda", "cuda:1"
+CPU, GPU = "cpu", "cuda:1"  # the default, cuda, is the others'
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def ran(*words):
 
 def on_each_device(folder, name, *words):
     """Run a command that writes a file, on each device; return the files, the CPU's first."""
-    outputs = [folder / f"{device.replace(':', '')}-{name}" for device in (CPU, *GPUS)]
-    for device, output in zip((CPU, *GPUS), outputs, strict=True):
+    outputs = [folder / f"{device.replace(':', '')}-{name}" for device in (CPU, GPU)]
+    for device, output in zip((CPU, GPU), outputs, strict=True):
         ran(*words, "--device", device, "--output", output)
     return outputs
 
@@ -116,21 +116,18 @@ def test_embed_gives_each_batch_its_own_vectors(folder, replays, monkeypatch, gr
     """Six batches of each shape, every one different; the second of a shape is captured and replayed."""
     if not graphs:
         monkeypatch.setenv("ELMO_FAST_CUDA_GRAPHS", "0")
-    expected, *actual = on_each_device(
-        folder, "text.hdf5", "embed", "--model", folder / "elmo", "--batch_size", 2, folder / "text.txt"
-    )
-    for path in actual:
-        check_alike(arrays(path), arrays(expected))
-    assert (len(replays) > 20) == graphs
+    words = ["embed", "--model", folder / "elmo", "--batch_size", 2, folder / "text.txt"]
+    expected, actual = on_each_device(folder, "text.hdf5", *words)
+    check_alike(arrays(actual), arrays(expected))
+    assert (len(replays) > 10) == graphs
 
 
 @pytest.mark.parametrize("place", [[], ["--index", "1"]], ids=["sentences", "tokens"])
 def test_neighbours(folder, place):
     words = ["neighbours", "--model", folder / "elmo", folder / "text.txt", "--query", "it was his"]
     words += ["--batch_size", "4", *place]
-    expected, *actual = (numbers_in(ran(*words, "--device", device)) for device in (CPU, *GPUS))
-    for each in actual:
-        check_alike(each, expected, 2e-4)
+    expected, actual = (numbers_in(ran(*words, "--device", device)) for device in (CPU, "cuda"))
+    check_alike(actual, expected, 2e-4)
 
 
 @pytest.mark.parametrize("source", ["--corpus", "--vocab_file"])
@@ -138,18 +135,16 @@ def test_static_export(folder, source):
     (folder / "words.txt").write_text("".join(f"{word}\n" for word in ("<S>", "</S>", "<UNK>", *WORDS)))
     file = folder / ("text.txt" if source == "--corpus" else "words.txt")
     files = on_each_device(folder, "words.vec", "static", "export", "--model", folder / "elmo", source, file)
-    expected, *actual = (numbers_in(file.read_text()) for file in files)
-    for each in actual:
-        check_alike(each, expected, 1e-4)
+    expected, actual = (numbers_in(file.read_text()) for file in files)
+    check_alike(actual, expected, 1e-4)
 
 
 def test_static_glove_learns_the_same_vectors(folder):
     words = ["static", "train", "--algo", "glove", "--train_prefix", folder / "text.txt"]
     small = ["--dimension", 6, "--min_count", 1, "--epochs", 2, "--workers", 1]
     files = on_each_device(folder, "glove.vec", *words, *small)
-    expected, *actual = (numbers_in(file.read_text()) for file in files)
-    for each in actual:
-        check_alike(each, expected, 1e-4)
+    expected, actual = (numbers_in(file.read_text()) for file in files)
+    check_alike(actual, expected, 1e-4)
 
 
 def test_plots(folder):
@@ -159,8 +154,7 @@ def test_plots(folder):
     )
     assert all(file.stat().st_size > 10_000 for file in files)
     words = ["plot", "senses", "--model", folder / "elmo", "--word", "was", "--text", folder / "text.txt"]
-    for device in (CPU, *GPUS):
-        ran(*words, "--device", device, "--output", folder / f"{device}.html")
+    ran(*words, "--device", "cuda", "--output", folder / "senses.html")
 
 
 def test_convert(folder):
@@ -175,7 +169,7 @@ def test_task_trains_scores_and_labels(folder, fine_tune):
     words += ["--hidden", "6", "--epochs", "2", "--dropout", "0", "--elmo_dropout", "0", "--precision", "float32"]
     (folder / "plain.txt").write_text("the cat sees Ann\nBob\n")
     runs = []
-    for device in (CPU, *GPUS):
+    for device in (CPU, GPU if fine_tune else "cuda"):
         run, on = folder / f"task-{device}-{fine_tune}", ("--device", device)
         ran("task", "train", *words, "--save_dir", run, *on)
         ran("task", "eval", run, folder / "test.conll", "--output", run / "eval.json", *on)
@@ -183,9 +177,7 @@ def test_task_trains_scores_and_labels(folder, fine_tune):
         results = json.loads((run / "results.json").read_text())
         assert json.loads((run / "eval.json").read_text()) == results["test"]
         runs.append((results["dev"], results["test"], labels))
-    expected, *actual = runs
-    for each in actual:
-        check_alike(each, expected, 1e-3)
+    check_alike(runs[1], runs[0], 1e-3)
 
 
 def test_report(folder):

@@ -1,8 +1,5 @@
 """Modules and adapters on a GPU, real or stood in for: each batch gets its own values, which are the CPU's."""
 
-import copy
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -39,10 +36,6 @@ def check(elmo, reference, device="cuda"):
         torch.testing.assert_close(vectors(elmo, text, device), vectors(reference, text, "cpu"), rtol=2e-5, atol=2e-5)
 
 
-def test_graphs_replay_each_batch_of_a_shape(model):
-    check(elmo_of(model, cuda_graphs=True), elmo_of(model, "cpu"))
-
-
 def halved(elmo):
     with torch.no_grad():
         for parameter in elmo.parameters():
@@ -70,9 +63,16 @@ def halved_past_the_counter(elmo):
 
 
 @pytest.mark.parametrize(
-    "change", [halved, halved_by_a_fused_optimizer, halved_in_other_memory, halved_past_the_counter]
+    ("change", "cuda_graphs"),
+    [
+        (halved, True),
+        (halved_by_a_fused_optimizer, False),
+        (halved_by_a_fused_optimizer, True),
+        (halved_in_other_memory, True),
+        (halved_past_the_counter, False),
+        (halved_past_the_counter, True),
+    ],
 )
-@pytest.mark.parametrize("cuda_graphs", [False, True])
 def test_weights_that_change_are_seen(model, cuda_graphs, change):
     """By the copies that ops read, and by graphs."""
     elmo, reference = elmo_of(model, cuda_graphs=cuda_graphs), elmo_of(model, "cpu")
@@ -134,23 +134,6 @@ def test_a_warm_call_does_not_wait_for_the_gpu(model):
             torch.cuda.set_sync_debug_mode("default")
 
 
-def test_streams_and_threads_of_the_user(model):
-    reference, results = elmo_of(model, "cpu"), []
-
-    def work():
-        elmo = elmo_of(model, cuda_graphs=True)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            check(elmo, reference)
-        results.append(True)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert results == [True, True]
-
-
 def test_a_graph_of_the_user_may_hold_the_model(model):
     elmo, graph = elmo_of(model, cuda_graphs=True), torch.cuda.CUDAGraph()
     ids, reference = elmo.batch_to_ids(TEXTS[0]).cuda(), elmo_of(model, "cpu")
@@ -161,22 +144,6 @@ def test_a_graph_of_the_user_may_hold_the_model(model):
         ids.copy_(elmo.batch_to_ids(text))
         graph.replay()
         torch.testing.assert_close(captured.cpu(), vectors(reference, text, "cpu"), rtol=2e-5, atol=2e-5)
-
-
-def test_a_training_loop_learns_what_the_cpu_learns(model):
-    losses = []
-    for device in ("cpu", "cuda"):
-        torch.manual_seed(0)
-        elmo = Elmo.from_pretrained(str(model), 1, dropout=0.0, requires_grad=True).to(device).train()
-        optimizer, own = torch.optim.SGD(elmo.parameters(), 0.1), []
-        for text in TEXTS * 2:
-            loss = elmo(elmo.batch_to_ids(text).to(device))["elmo_representations"][0].square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            own.append(loss.item())
-        losses.append(own)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
 def test_dropout_within_the_mixes_kernel_comes_after_mixing(model):
@@ -190,17 +157,6 @@ def test_dropout_within_the_mixes_kernel_comes_after_mixing(model):
     torch.testing.assert_close(first[kept], 2 * mix[kept])
     assert 0.2 < kept.float().mean() < 0.8
     assert not torch.equal(kept, second != 0)
-
-
-def test_dropout_of_the_same_seed_is_the_same(model):
-    elmo, results = Elmo.from_pretrained(str(model), 1, dropout=0.5).cuda().train(), []
-    ids = elmo.batch_to_ids(TEXTS[0]).cuda()
-    for seed in (3, 3, 4):
-        fresh = copy.deepcopy(elmo)  # a model carries the state of its last batch
-        torch.manual_seed(seed)
-        results.append(fresh(ids)["elmo_representations"][0])
-    assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("number", range(-1, torch.cuda.device_count()))

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
 from elmo_fast.static.glove import GloveWeights, glove_
 from tests.support.backends import backends
@@ -78,30 +77,3 @@ def test_opcheck():
     rows, columns, values, weights, squares = case(4, 3, 6, torch.float32)
     arguments = rows, columns, values, list(weights), list(squares), 0.05, 10.0, 0.75
     torch.library.opcheck(torch.ops.elmo_fast.glove, arguments)
-
-
-def change_of(group, **tables):
-    return lambda good: {group: good[group]._replace(**tables)}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda good: {"rows": good["rows"].long()}, "rows must be int32"),
-        (lambda good: {"columns": good["columns"][:2]}, r"columns must have shape \[Z=6\]"),
-        (lambda good: {"columns": good["columns"] * 0 + 4}, "columns must be words from 0 to V - 1 = 3; got"),
-        (lambda good: {"rows": good["rows"] * 0 - 1}, "rows must be words from 0 to V - 1 = 3; got values from -1"),
-        (lambda good: {"values": good["values"] * 0}, "values must be finite and above 0; got 0.0"),
-        (lambda good: {"values": good["values"] / 0}, "values must be finite and above 0"),
-        (lambda good: {"values": good["values"].double()}, "values, weights and squares must share one"),
-        (lambda good: {"x_max": 0.0}, "learning_rate and x_max must be above 0 and alpha from 0 to 1"),
-        (change_of("weights", words=torch.ones(4)), r"weights.words must have shape \[V, D\]"),
-        (change_of("weights", contexts=torch.ones(4, 2)), r"weights.contexts must have shape \[V=4, D=3\]"),
-        (change_of("squares", contexts=torch.ones(3, 4).T), "squares.contexts must be contiguous"),
-        (change_of("squares", word_biases=torch.ones(5)), r"squares.word_biases must have shape \[V=4\]"),
-    ],
-)  # fmt: skip
-def test_bad_arguments_say_what_was_wanted(change, message):
-    good = dict(zip(("rows", "columns", "values", "weights", "squares"), case(4, 3, 6, torch.float32), strict=True))
-    with pytest.raises(ElmoFastError, match=message):
-        glove_(**{**good, **change(good)})

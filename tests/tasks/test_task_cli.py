@@ -37,38 +37,6 @@ def test_train_eval_and_predict(tmp_path, options, capsys):
     assert capsys.readouterr().out == (tmp_path / "out.conll").read_text()
 
 
-@pytest.mark.filterwarnings("default:.*blank row", "default:.*looks like raw text")
-def test_a_table_is_trained_scored_and_labelled(tmp_path, capsys):
-    """From CSV to CSV, by names of columns; the hint on raw text is a warning, with -q too."""
-    rows = "".join(f"{row},{'A good' if row % 2 else 'No'} film!,{'yes' if row % 2 else 'no'}\n" for row in range(8))
-    (tmp_path / "films.csv").write_text(f"id,message,source\n{rows}8,,no\n")
-    (tmp_path / "train.csv").write_text(f"id,message,source\n{rows}")
-    run, train = str(tmp_path / "run"), str(tmp_path / "train.csv")
-    names = ["--column", "message", "--label_column", "source"]
-    options = [
-        "--task",
-        "classify",
-        "--word_dim",
-        "4",
-        "--hidden",
-        "4",
-        "--epochs",
-        "1",
-        "--save_dir",
-        run,
-        "-q",
-        *names,
-    ]
-    assert main(["task", "train", "--train_path", train, "--dev_path", train, *options]) == 0
-    assert "sentence 1 looks like raw text; --tokenizer basic splits off punctuation" in capsys.readouterr().err
-    assert main(["task", "eval", run, train, *names, "-q"]) == 0
-    out = tmp_path / "out.csv"
-    assert main(["task", "predict", run, str(tmp_path / "films.csv"), str(out), "--column", "message", "-q"]) == 0
-    assert "1 blank row (row 9): the output has an empty result for each" in capsys.readouterr().err
-    lines = out.read_bytes().decode().split("\n")
-    assert (lines[0], lines[-2:], len(lines)) == ("id,message,source,predicted", ["8,,no,", ""], 11)
-
-
 def test_layers_and_columns_are_numbers_or_names():
     def parsed(*words):
         return parser_of("task train").parse_args(words)

@@ -4,18 +4,15 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from benchmarks import table
 from tests.pretrain.processes import ROOT
 from tests.support.backends import trains_in_a_fork
-from tests.torture.attack import attack
-from tests.torture.children import all_finish, fork, fork_group
+from tests.torture.children import all_finish, fork_group
 from tests.torture.works import UNDISTURBED, Embedding, Ending, Saving
 
 
@@ -34,24 +31,6 @@ def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
     assert "4 kills (" in table.render("torture", tmp_path)
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_childs_own_error_raises_even_if_others_are_killed_by_it(own, tmp_path):
-    """A child that is killed does not, though its peer then ends with an error."""
-    log = tmp_path / "log.txt"
-    log.write_text("what it said")
-    children = [
-        fork(lambda: time.sleep(60)),
-        fork(lambda: os._exit(3) if own else os.kill(os.getpid(), signal.SIGKILL)),
-    ]
-    if own:
-        with pytest.raises(AssertionError, match="what it said"):
-            all_finish(children, log)
-    else:
-        children.append(fork(lambda: os._exit(3)))
-        time.sleep(0.1)
-        assert not all_finish(children, log)
-
-
 def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
     work = Embedding(tmp_path / "work")
     place = pathlib.Path(work.folder)
@@ -65,14 +44,6 @@ def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
     (place / ".run-0.abc.partial").mkdir()
     assert work.whole("run-0") == ""
     assert work.differences("run-0", []) == ["no run-0", ".run-0.abc.partial"]
-
-
-@pytest.mark.slow
-@trains_in_a_fork
-def test_pretraining_killed_at_random_ends_as_the_undisturbed_run(tmp_path):
-    """With the same bytes of weights and best weights, reports and remaining checkpoints."""
-    tallies, failures = attack(6, 0, tmp_path, ["training"], lambda line: None)
-    assert (sum(each.kills for each in tallies), failures) == (6, [])
 
 
 @pytest.mark.slow
