@@ -151,13 +151,13 @@ void each_row(const Tensor& scores, const F& f) {
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
-struct Whole {
+struct FullTable {
   Scores scores;
   Tensor targets;
   Tensor true_rows() const { return rounded_values(rows_of(scores.table, targets), scores.operand); }
 };
 
-Whole checked_whole(
+FullTable checked_table(
     const char* op, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision,
     int64_t chunk_bytes) {
   const Arguments check(op);
@@ -198,7 +198,7 @@ using Losses = std::tuple<Tensor, std::vector<Tensor>>;
 
 Losses full_softmax(
     const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision, int64_t chunk_bytes, bool save) {
-  const Whole w = checked_whole("full_softmax", hidden, targets, weight, bias, precision, chunk_bytes);
+  const FullTable w = checked_table("full_softmax", hidden, targets, weight, bias, precision, chunk_bytes);
   const int64_t count = hidden.size(0);
   const Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
   const std::vector<Tensor> saved(save ? 1 : 0, log_sums);
@@ -228,7 +228,7 @@ Gradients full_softmax_backward(
   const Arguments check("full_softmax_backward");
   check.saved(saved, 1);
   const Tensor log_sums = saved[0];
-  const Whole w = checked_whole("full_softmax_backward", hidden, targets, weight, bias, precision, chunk_bytes);
+  const FullTable w = checked_table("full_softmax_backward", hidden, targets, weight, bias, precision, chunk_bytes);
   const int64_t count = hidden.size(0), size = hidden.size(1);
   check.tensor("grad", grad_any, hidden.scalar_type(), {count});
   check.tensor("losses", losses, hidden.scalar_type(), {count});

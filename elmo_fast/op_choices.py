@@ -63,8 +63,8 @@ LOSS_KINDS: dict[str, LossKind] = {
 BILM_TF_LOSSES: dict[bool, Loss] = {True: "sampled_softmax", False: "full_softmax"}
 DEFAULT_LOSS = BILM_TF_LOSSES[True]
 
-# Of text, stored with a model (text/tokenizers.py).
-Tokenizer = Literal["whitespace", "basic", "spacy", "logs"]
+# Of text, stored with a model (text/tokenizers.py); +nfc: of text that is normalised first.
+Tokenizer = Literal["whitespace", "basic", "spacy", "logs", "whitespace+nfc", "basic+nfc", "spacy+nfc", "logs+nfc"]
 TOKENIZERS: tuple[str, ...] = get_args(Tokenizer)
 
 # Of sentences to read (text/sources.py).

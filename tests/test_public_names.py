@@ -155,41 +155,49 @@ def test_defaults_are_those_of_the_table():
 DEFAULTS = """
 about='' activation='relu' add_contexts=True algorithm='sg' OptimizerConfig.all_clip_norm_val=10.0
 allow_other_corpus=False alpha=0.75 arrows=False as_dict=False backend='auto' batch_first=False
-ElmoEmbedder.embed_sentences.batch_size=64 OptimizerConfig.batch_size=128 TaskConfig.batch_size=32
-context_free_vectors.batch_size=1024 occurrence_vectors.batch_size=64 write_word_vectors.batch_size=1024 bias=True
-bidirectional=True LSTM.bidirectional=False load_vectors.cache=True cache_size=16384 case_insensitive=True
-cell_clip=3.0 LstmOptions.cell_clip=None char_embedding_dim=16 characters=False LexiconOptions.characters=()
-checkpoint_interval=1250 chunk_bytes=33554432 clustering='kmeans' clusters='auto' copy_model=False
-correction='tensorflow' crf=False cuda_graph=True cuda_graphs=False data=<factory> dev_path='' device='cpu'
-LSTM.device=None alias_sample.device=None log_uniform_sample.device=None dim=4096 CharCNN.dim=16 dimension=100
-do_layer_norm=False dropout=0.5 BiLSTM.dropout=0.0 ElmoOptions.dropout=0.1 LSTM.dropout=0.0 ModelConfig.dropout=0.1
-scalar_mix.dropout=0.0 dtype=torch.float32 LSTM.dtype=None ellipsis='' elmo='none' elmo_dropout=0.5
-elmo_learning_rate=0.0001 embedding_dim=30 CharCnnOptions.embedding_dim=16 epochs=5 TaskConfig.epochs=100
-train_glove.epochs=25 eps=1e-12 error_if_nonfinite=False filters=<factory>
+ElmoEmbedder.embed_sentences.batch_size=64
+OptimizerConfig.batch_size=128 TaskConfig.batch_size=32 context_free_vectors.batch_size=1024
+occurrence_vectors.batch_size=64 write_word_vectors.batch_size=1024 bias=True bidirectional=True
+LSTM.bidirectional=False load_vectors.cache=True cache_size=16384 case_insensitive=True cell_clip=3.0
+LstmOptions.cell_clip=None char_embedding_dim=16 characters=False LexiconOptions.characters=()
+checkpoint_interval=1250 chunk_bytes=33554432 clustering='kmeans' clusters='auto'
+DataConfig.column='text' copy_model=False
+correction='tensorflow' crf=False cuda_graph=True cuda_graphs=False data=<factory> dev_path=''
+device='cpu' LSTM.device=None alias_sample.device=None log_uniform_sample.device=None dim=4096 CharCNN.dim=16
+dimension=100 do_layer_norm=False dropout=0.5 BiLSTM.dropout=0.0 ElmoOptions.dropout=0.1 LSTM.dropout=0.0
+ModelConfig.dropout=0.1 scalar_mix.dropout=0.0 dtype=torch.float32 LSTM.dtype=None ellipsis='' elmo='none'
+elmo_dropout=0.5 elmo_learning_rate=0.0001 embedding_dim=30 CharCnnOptions.embedding_dim=16 epochs=5
+TaskConfig.epochs=100 train_glove.epochs=25 eps=1e-12 error_if_nonfinite=False filters=<factory>
 CharCNN.filters=((1,32),(2,32),(3,64),(4,128),(5,256),(6,512),(7,1024)) CharacterFeatures.filters=((3,30),)
 final_share=0.0 fine_tune=False format='auto' evaluate_task.format=None predict_task.format=None from_hub=True
-go_forward=True grad_clip=5.0 hidden=128 highways=2 index_name='elmo_tokens' initial_accumulator_value=1.0
+go_forward=True grad_clip=5.0 heldout_share=0.0
+hidden=128 highways=2 index_name='elmo_tokens' initial_accumulator_value=1.0
 initialise=True input='characters' keep_best=False keep_checkpoints=2 keep_sentence_boundaries=False l2=0.001
 labelled=True language='en' layer=0 ElmoFeatures.layer='mix' TaskConfig.layer='mix' TextTokens.layer=-1
 averaged_vectors.layer='top' occurrence_vectors.layer='top' layer_norm=False nearest_sentences.layers='average'
 nearest_tokens.layers='top' TaskConfig.learning_rate=0.001 train_glove.learning_rate=0.05
 train_word2vec.learning_rate=0.025 log_interval=100 OptimizerConfig.loss='sampled_softmax' lstm_layers=1
 marks=('[',']') match_case=False max_characters=50 max_characters_per_token=50 averaged_vectors.max_tokens=4096
-cached_layers.max_tokens=4096 memory=1073741824 senses_of.method='pca' TaskConfig.metric='auto' micro_batches=1
-min_count=5 DataConfig.min_count=3 Vocabulary.build.min_count=1 averaged_vectors.min_count=1 mix_l2=0.001 mixes=1
-PretrainConfig.model=<factory> most=2000 most_labels=300 n_characters=262 OptimizerConfig.n_epochs=10 n_highway=2
-CharCnnOptions.n_highway=0 n_layers=2 LstmOptions.n_layers=1 OptimizerConfig.n_negative_samples_batch=8192
-name='words' Vocabulary.check.name='vocabulary' names=('vocab.txt','vocab.txt.gz') namespace='elmo_characters'
-norm_type=2.0 num_characters=262 num_layers=1 objective='ns' offset=0 one_hot=False optimiser='adagrad'
-optimizer=<factory> pairs=False TaskConfig.patience=5 pool='mean' pooling='both' power=1.0
-NegativeSamplingLoss.power=0.75 precision='float32' probabilities=False occurrence_vectors.progress=<lambda>
-ModelConfig.proj_clip=3.0 proj_size=0 project=True CharCNN.projection=512 projection_clip=3.0
-ModelConfig.projection_dim=512 recurrent_dropout_probability=0.0 replaced=() train_task.report=print
-requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto' reverse=False
-ElmoLstm.run_layers.reverse=(False,True) projected_lstm.reverse=(False,True) run=<factory> sample=0.001 save_dir=''
-schedule='constant' second=() seed=0 scalar_mix.seed=None semantics='allennlp' shuffle=True signature='default'
+cached_layers.max_tokens=4096 memory=1073741824 senses_of.method='pca' TaskConfig.metric='auto'
+micro_batches=1 min_count=5 DataConfig.min_count=3 Vocabulary.build.min_count=1 averaged_vectors.min_count=1
+mix_l2=0.001 mixes=1 PretrainConfig.model=<factory> most=2000 most_labels=300 n_characters=262
+OptimizerConfig.n_epochs=10 n_highway=2 CharCnnOptions.n_highway=0 n_layers=2 LstmOptions.n_layers=1
+OptimizerConfig.n_negative_samples_batch=8192 name='words' Vocabulary.check.name='vocabulary'
+names=('vocab.txt','vocab.txt.gz') namespace='elmo_characters' norm_type=2.0
+num_characters=262 num_layers=1 objective='ns' offset=0 one_hot=False optimiser='adagrad' optimizer=<factory>
+pairs=False
+TaskConfig.patience=5 pool='mean' pooling='both' power=1.0 NegativeSamplingLoss.power=0.75
+precision='float32' probabilities=False
+occurrence_vectors.progress=<lambda> ModelConfig.proj_clip=3.0 proj_size=0 project=True CharCNN.projection=512
+projection_clip=3.0 ModelConfig.projection_dim=512 recurrent_dropout_probability=0.0 replaced=()
+train_task.report=print requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto'
+reverse=False ElmoLstm.run_layers.reverse=(False,True) projected_lstm.reverse=(False,True) run=<factory> sample=0.001
+save_dir='' schedule='constant'
+second=()
+seed=0 scalar_mix.seed=None semantics='allennlp' shuffle=True signature='default'
 source='thevocabulary' ElmoOptions.from_dict.source='options' Vectors.source='' check_state.source='state'
-spans='auto' sparse=False state_reset=0.0 stateful=True BiLM.forward.stateful=None ElmoLstm.forward.stateful=None
+spans='auto' sparse=False split='train'
+state_reset=0.0 stateful=True BiLM.forward.stateful=None ElmoLstm.forward.stateful=None
 _ElmoBiLm.forward.stateful=None statistics='allennlp' symmetric=True task='tag' tensorboard=False title=''
 token_min_padding_length=0 topn=10 train_bilm=True train_path='' train_prefix='' train_share=1.0 train_vectors=True
 TaskConfig.train_vectors=False trainable=False ScalarMix.trainable=True unique_words=True unknown_as_wrong=False

@@ -31,6 +31,5 @@ struct BlockKernels {
 extern const BlockKernels kGenericKernels, kAvx2Kernels, kAvx512Kernels;
 extern const BlockKernel kAvx512Bf16Kernel;  // of bfloat16 pairs
 extern const BlockKernel kAvx2VnniKernel, kAvx512VnniKernel;  // of int8 in fours
-extern const BlockKernel kNeonBf16Kernel, kNeonI8mmKernel;   // of bfloat16 pairs; of int8 in fours
 
 }  // namespace elmo_fast

@@ -24,7 +24,7 @@ To read(const From* from) {
 }
 
 template <typename T, int Width>
-struct Whole {
+struct Plain {
   using X = T;
   using W = T;
   using C = T;
@@ -39,8 +39,8 @@ struct Whole {
     std::memcpy(c, &total, sizeof(total));
   }
 };
-using Float64 = Whole<double, 2>;
-using Float32 = Whole<float, 4>;
+using Float64 = Plain<double, 2>;
+using Float32 = Plain<float, 4>;
 
 typedef uint16_t Halves __attribute__((vector_size(8)));
 typedef uint32_t Words __attribute__((vector_size(16)));

@@ -10,8 +10,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
 #endif
 
 namespace elmo_fast {
@@ -39,11 +37,6 @@ bool has_avx512() { return has_avx2() && __builtin_cpu_supports("avx512f") && __
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 bool has_amx() { return has_avx512_bf16() && has_tile_kernel(); }
-#elif defined(__aarch64__) && defined(__linux__)
-bool has_neon_bf16() {
-  const unsigned long int8 = 1ul << 13, bfloat16 = 1ul << 14;  // HWCAP2_I8MM and HWCAP2_BF16, which older headers lack
-  return (getauxval(AT_HWCAP2) & (int8 | bfloat16)) == (int8 | bfloat16) && kNeonBf16Kernel != nullptr;
-}
 #endif
 
 // Slowest first.
@@ -56,8 +49,6 @@ const InstructionSet kSets[] = {
     {"avx512_vnni", has_avx512_vnni, kAvx512Kernels, nullptr, kAvx512VnniKernel, false},
     {"avx512_bf16", has_avx512_bf16, kAvx512Kernels, kAvx512Bf16Kernel, kAvx512VnniKernel, false},
     {"amx", has_amx, kAvx512Kernels, multiply_bfloat16_tiles, multiply_int8_tiles, true},
-#elif defined(__aarch64__) && defined(__linux__)
-    {"neon_bf16", has_neon_bf16, kGenericKernels, kNeonBf16Kernel, kNeonI8mmKernel, false},
 #endif
 };
 

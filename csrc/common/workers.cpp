@@ -90,13 +90,13 @@ struct Pool {
 alignas(Pool) unsigned char place[sizeof(Pool)];
 
 // A forked child has none of its parent's threads, and perhaps a lock that one of them held.
-void begin_anew() { new (place) Pool(); }
+void new_pool() { new (place) Pool(); }
 
 Pool& pool() {
   static const bool begun = [] {
-    begin_anew();
+    new_pool();
 #if defined(__unix__) || defined(__APPLE__)
-    pthread_atfork(nullptr, nullptr, begin_anew);
+    pthread_atfork(nullptr, nullptr, new_pool);
 #endif
     return true;
   }();

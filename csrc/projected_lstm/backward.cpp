@@ -223,7 +223,7 @@ struct Saved {
 };
 
 template <typename T>
-Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights, bool need_state) {
+Gradients backward_of(const LstmArguments& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights, bool need_state) {
   const Steps steps(g.lengths, n.batch, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
   const auto options = g.inputs[0].options(), held = options.dtype(storage_type(operand));
@@ -288,7 +288,7 @@ Gradients backward(
   const Arguments check("projected_lstm_backward");
   check.saved(saved, 3);
   const Tensor gates = saved[0], cells = saved[1], projections = saved[2];
-  const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
+  const LstmArguments g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
   const Sizes n = checked_sizes(check, g);
   const auto dtype = inputs[0].scalar_type();
   check.tensor("d_outputs", d_outputs, dtype, {n.directions, n.batch, n.time, n.output});

@@ -260,7 +260,7 @@ using Results = std::tuple<Tensor, Tensor, Tensor, std::vector<Tensor>>;
 
 template <typename T>
 Results forward_of(
-    const Arguments& check, const Given& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Copies& packed) {
+    const Arguments& check, const LstmArguments& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Copies& packed) {
   const Steps steps(g.lengths, n.batch, n.time);
   const auto options = g.inputs[0].options();
   const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
@@ -311,7 +311,7 @@ Results forward(
     const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save,
     const Copies& packed) {
   const Arguments check("projected_lstm");
-  const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
+  const LstmArguments g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
   const Sizes n = checked_sizes(check, g);
   const auto dtype = inputs[0].scalar_type();
   check.need(bias.size() == inputs.size(), "bias must be one per direction, ", inputs.size(), "; got ", bias.size());

@@ -53,7 +53,7 @@ struct Sizes {
 };
 
 // The arguments that both passes have; weight_hr and masks may be empty, lengths, h0 and c0 missing.
-struct Given {
+struct LstmArguments {
   TensorList inputs, weight_ih, weight_hh, weight_hr;
   const std::optional<Tensor>&lengths, &h0, &c0;
   TensorList masks;
@@ -63,7 +63,7 @@ struct Given {
 };
 
 // Raises unless they fit each other: one tensor for each direction, or none of weight_hr and masks.
-inline Sizes checked_sizes(const Arguments& check, const Given& g) {
+inline Sizes checked_sizes(const Arguments& check, const LstmArguments& g) {
   const auto directions = static_cast<int64_t>(g.inputs.size());
   check.need(directions > 0, "inputs must hold one tensor for each direction; got none");
   const auto as_many = [&](const auto& list, bool none = false) {

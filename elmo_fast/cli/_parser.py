@@ -40,15 +40,15 @@ SHARED = {
     "weight_file": "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
     "prefix": "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the "
     "error message",
-    "backend": "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that do not have "
+    "backend": "backend of the ops: auto, native (C++), triton or reference (plain torch); ops that do not have "
     "it use auto",
     "softmax_file": "HDF5 file with softmax/W and softmax/b, if --weight_file has none",
     "precision": "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing",
-    "train_prefix": "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: "
-    "'news/*.gz'",
+    "train_prefix": "text to train on: a file (plain, .gz or .zst; text, or a table as --format_in says), a folder of "
+    "files, or a glob in quotes: 'news/*.gz'",
     "tokenizer": "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, "
-    "replacing numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace; raw "
-    "text needs basic)",
+    "replacing numbers, hex ids, addresses, paths and times by <NUM> ...; with +nfc, of text whose combining marks are "
+    "composed (default: the model's, else whitespace; raw text needs basic)",
     "format_in": "format of the text; fasta: residues are tokens, and the first word of a '>' line names the sequence "
     "(in hdf5, the dataset); parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's "
     "datasets, or a name on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line "

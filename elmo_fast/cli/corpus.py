@@ -9,16 +9,14 @@ from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast._runtime.memory import size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Command, Parser, flag, option
+from elmo_fast.cli._parser import Parser, Reading, flag, option
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 
 
 @dataclass(kw_only=True)
-class _VocabOptions(Command):
+class _VocabOptions(Reading):
     train_prefix: str
-    tokenizer: Tokenizer | None = None
     processes: int | None = None
     file_friendly_logging: bool = flag()
     vocab_file: str = option(writes="stream")
@@ -36,7 +34,8 @@ def run_vocab(options: _VocabOptions) -> None:
 
     Vocabulary.build({}, options.min_count, options.max_size)  # reports invalid values at once
     with _common.Progress(options, unit="B") as progress:
-        counts = count_words_of(options.train_prefix, options.processes, progress.read, options.tokenizer)
+        reading = _common.reading(options, options.tokenizer)
+        counts = count_words_of(options.train_prefix, options.processes, progress.read, **reading)
     vocabulary, lines = built_vocabulary(counts, options.min_count, options.max_size)
     with _common.printed_text(options.vocab_file) as file:
         vocabulary.write(file)
@@ -50,9 +49,8 @@ def run_vocab(options: _VocabOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class _PrepareOptions(Command):
+class _PrepareOptions(Reading):
     train_prefix: str
-    tokenizer: Tokenizer | None = None
     processes: int | None = None
     file_friendly_logging: bool = flag()
     out_dir: str
@@ -61,6 +59,9 @@ class _PrepareOptions(Command):
     """vocabulary, the words to predict (default: built from the text)"""
     min_count: int = MIN_COUNT
     max_vocab_size: int | None = None
+    heldout_share: float = 0.0
+    """fraction of the lines, such as 0.01, chosen by a digest of each line (so in any order of files the same ones),
+    that are written to OUT_DIR-heldout in place of OUT_DIR, to evaluate on (pretrain --heldout_share)"""
     shard_tokens: int = 2**28
     """maximum number of tokens per file"""
     ray: str | None = None
@@ -80,7 +81,8 @@ def run_prepare(options: _PrepareOptions) -> None:
     The length of the text does not matter. The folder appears only when it is complete.
     """
     from elmo_fast.corpus import is_prepared, prepare
-    from elmo_fast.corpus.encoding import warn_of_unknown
+    from elmo_fast.corpus.encoding import heldout_line, warn_of_unknown
+    from elmo_fast.corpus.folder import heldout_of, open_corpus
     from elmo_fast.text import Vocabulary
 
     if options.ray is not None and options.processes is not None:
@@ -91,7 +93,7 @@ def run_prepare(options: _PrepareOptions) -> None:
             raise ElmoFastError("--vocab_file names the words; leave out --min_count and --max_vocab_size")
         vocabulary = Vocabulary.read(options.vocab_file)
     there = is_prepared(options.out_dir) and not options.overwrite
-    names = ("min_count", "max_vocab_size", "tokenizer", "processes", "ray", "shard_tokens", "overwrite")
+    names = ("min_count", "max_vocab_size", "processes", "ray", "shard_tokens", "heldout_share", "overwrite")
     with _common.Progress(options, unit="B") as progress:
         corpus = prepare(
             options.train_prefix,
@@ -100,19 +102,23 @@ def run_prepare(options: _PrepareOptions) -> None:
             progress=progress.read,
             report=progress.say,
             **_common.arguments(options, *names),
+            **_common.reading(options, options.tokenizer),
         )
     if vocabulary is not None:
         warn_of_unknown(corpus)
     how = "existed already, unchanged" if there else f"written in {duration(progress.seconds)}"
+    heldout = open_corpus(heldout_of(options.out_dir)) if options.heldout_share else None
+    share = f"--heldout_share {options.heldout_share} " if heldout else ""
     words, known, folder = corpus.tokens, 1 - corpus.unknown / corpus.tokens, options.out_dir
     for line in [
         f"text   {words:,} words, {corpus.sentences:,} sentences; {len(corpus.types):,} distinct words, including the "
         "vocabulary",
         f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
+        *([heldout_line(heldout, corpus)] if heldout else []),
         *corpus.hints,
         f"done   {folder} {how}; {size(sum(file.stat().st_size for file in pathlib.Path(folder).iterdir()))}, shards: "
         f"{len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
-        f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} --save_dir run",
+        f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} {share}--save_dir run",
         "       with --dry_run, that reports its steps, hours at the speed measured here, memory and disk",
     ]:
         _common.logger().info("%s", line)

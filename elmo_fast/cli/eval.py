@@ -6,7 +6,7 @@ from typing import Any
 
 from elmo_fast._io.atomic_file import write_json, writing
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Model, flag, option
+from elmo_fast.cli._parser import Model, Reading, flag, option
 from elmo_fast.errors import ElmoFastError, check_counts, printable
 from elmo_fast.op_choices import Tokenizer
 
@@ -29,12 +29,12 @@ class Predicting(Model):
 
 
 @dataclass(kw_only=True)
-class _EvalOptions(Predicting):
+class _EvalOptions(Predicting, Reading):
     """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
 
     test_prefix: str = ""
-    """text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard
-    input"""
+    """text to evaluate on: a file (text, or a table: --format_in), a glob in quotes, a folder that `elmo-fast prepare`
+    wrote, or - for the standard input"""
     batch_size: int = 256
     """number of rows into which the text is cut"""
     unroll_steps: int = 20
@@ -62,7 +62,8 @@ def run_eval(options: _EvalOptions) -> None:
     vocabulary = model.vocabulary
     source = options.test_prefix
     with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
-        corpus = _read(text, vocabulary, options.tokenizer or model.options.tokenizer)
+        reading = _common.reading(options, options.tokenizer or model.options.tokenizer)
+        corpus = _read(text, vocabulary, reading)
         with _common.Progress(options, corpus.positions) as progress:
             perplexity = evaluate(
                 model,
@@ -75,9 +76,9 @@ def run_eval(options: _EvalOptions) -> None:
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")
         if perplexity.sentences is not None and options.worst is not None:
-            _print_worst(options.worst, text, corpus, perplexity.sentences)
+            _print_worst(options.worst, text, corpus, perplexity.sentences, reading)
         if perplexity.sentences is not None and options.per_sentence is not None:
-            _write_table(options.per_sentence, text, corpus, perplexity.sentences)
+            _write_table(options.per_sentence, text, corpus, perplexity.sentences, reading)
     if options.output is not None:
         figures = {
             "perplexity": perplexity.mean,
@@ -120,30 +121,31 @@ def load_language_model(options: Predicting) -> tuple[Any, Any]:
     return model, device
 
 
-def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:
-    """Return the corpus of a text, or of a prepared folder."""
+def _read(text: str, vocabulary: Any, reading: Any) -> Any:
+    """Return the corpus of a text, or of a prepared folder; reading: how a text is read."""
     from elmo_fast.corpus import is_prepared, open_corpus, read_corpus
 
     if not is_prepared(text):
-        return read_corpus(text, vocabulary, tokenizer)
+        return read_corpus(text, vocabulary, **reading)
     corpus = open_corpus(text)
     if corpus.vocabulary.words != vocabulary.words:
         raise ElmoFastError(f"--test_prefix {text} was prepared with a different vocabulary than the model's")
     return corpus
 
 
-def _write_table(path: str, text: str, corpus: Any, losses: Any) -> None:
+def _write_table(path: str, text: str, corpus: Any, losses: Any, reading: Any) -> None:
     """Write one row per sentence, separated by tabs, below a header of COLUMNS.
 
     text: the source of the corpus, a file, a glob or a prepared folder; losses: of each sentence with its end, in nats,
-    [2, sentences]. Perplexities are over words and sentence end; the last is that of the mean loss.
+    [2, sentences]; reading: how the text was read. Perplexities are over words and sentence end; the last is that of
+    the mean loss.
 
     Raises ElmoFastError if the text has changed since it was read; OSError.
     """
     import numpy as np
 
     _, positions = corpus.places(np.arange(corpus.sentences))
-    lines, words = _lines_of(text, positions - 1, corpus.tokenizer), positions - 1
+    lines, words = _lines_of(text, positions - 1, reading), positions - 1
     with writing(path) as file:
         file.write(("\t".join(COLUMNS) + "\n").encode())
         for first in range(0, len(words), ROWS_AT_ONCE):
@@ -156,7 +158,7 @@ def _write_table(path: str, text: str, corpus: Any, losses: Any) -> None:
     _common.logger().info("%s: %d lines with their perplexities", path, len(words))
 
 
-def _print_worst(count: int, text: str, corpus: Any, losses: Any) -> None:
+def _print_worst(count: int, text: str, corpus: Any, losses: Any, reading: Any) -> None:
     """Print the sentences of the highest perplexity, the highest first; arguments as `_write_table`'s.
 
     Raises ElmoFastError if the text has changed since it was read.
@@ -165,7 +167,7 @@ def _print_worst(count: int, text: str, corpus: Any, losses: Any) -> None:
 
     begins, positions = corpus.places(np.arange(corpus.sentences))
     means = losses.mean(0) / positions
-    lines = _lines_of(text, positions - 1, corpus.tokenizer)
+    lines = _lines_of(text, positions - 1, reading)
     rows = [("line", "perplexity", "words")]
     for index in np.argsort(-means, kind="stable")[:count].tolist():
         perplexity = f"{np.exp(min(means[index], MOST_NATS)):.8g}"
@@ -175,20 +177,19 @@ def _print_worst(count: int, text: str, corpus: Any, losses: Any) -> None:
         print(f"{line:>{widths[0]}}  {perplexity:>{widths[1]}}  {words}")
 
 
-def _lines_of(text: str, words: Any, tokenizer: str | None) -> Any:
-    """Return the line of each sentence, an array, counted from 1 through all files; in a prepared corpus its number.
+def _lines_of(text: str, words: Any, reading: Any) -> Any:
+    """Return the line or row of each sentence, counted from 1 through all files; in a prepared corpus its number.
 
     words: of each sentence, to detect a changed text. Raises ElmoFastError if it has changed.
     """
     import numpy as np
 
     from elmo_fast.corpus import is_prepared
-    from elmo_fast.text import files_matching, read_sentences
+    from elmo_fast.text.sources import sentences_of
 
     if is_prepared(text):
         return np.arange(1, len(words) + 1)
-    sentences: Any = (tokens for file in files_matching(text) for _, tokens in read_sentences(file, tokenizer))
-    counts = np.fromiter(map(len, sentences), np.int64)
+    counts = np.fromiter((len(sentence.tokens) for sentence in sentences_of(text, **reading)), np.int64)
     lines = np.flatnonzero(counts)
     if not np.array_equal(counts[lines], words):
         raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")

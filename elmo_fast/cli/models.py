@@ -82,8 +82,8 @@ class _UploadOptions(Command):
 def run_upload(options: _UploadOptions) -> None:
     """Upload a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it.
 
-    The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
-    else is uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.
+    The page is README.md of FOLDER if you wrote or edited it, else one generated from the options and the run's
+    metrics.jsonl. Nothing else is uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.
     """
     from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, pretrained_folder, upload
 
@@ -102,9 +102,10 @@ def page_of(repo: str, licence: str | None, folder: pathlib.Path, state: Any, ab
     from elmo_fast._runtime.progress import METRICS_FILE
     from elmo_fast.checkpoints import file_beside, read_config
     from elmo_fast.pretrain.metrics import read_metrics
-    from elmo_fast.pretrain.model_card import model_card
+    from elmo_fast.pretrain.model_card import is_unchanged, model_card, rows_of
 
-    if (written := file_beside(folder, ["README.md"])) is not None:
+    written = file_beside(folder, ["README.md"])
+    if written is not None and not is_unchanged(written.read_text(encoding="utf-8", errors="replace")):
         if licence is not None:
             raise ElmoFastError(
                 f"{written} exists and will be the page; state the license there, and leave out --licence"
@@ -115,7 +116,8 @@ def page_of(repo: str, licence: str | None, folder: pathlib.Path, state: Any, ab
     file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
     metrics = None if file is None or step is None else read_metrics(file.parent).until(step)
-    return model_card(repo, state, about, metrics, licence)
+    text = None if written is None else rows_of(written.read_text(encoding="utf-8"), "Text")
+    return model_card(repo, state, about, metrics, licence, text)
 
 
 # First and last words, a long word, several scripts, and sentences of different length.

@@ -132,20 +132,11 @@ class ELMoTokenCharactersIndexer:
         self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
     ) -> dict[str, Tensor]:
         """Return {name: ids [desired_num_tokens[name], 50] int64}, truncated or padded with rows of zeros (0.9)."""
-        padded = self.pad_token_sequence(tokens, desired_num_tokens)
-        return {
-            name: torch.tensor(rows, dtype=torch.int64, device="cpu").reshape(-1, MAX_CHARACTERS)
-            for name, rows in padded.items()
-        }
-
-    def pad_token_sequence(
-        self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
-    ) -> dict[str, list[list[int]]]:
-        """Return the lists of as_padded_tensor before conversion to tensors (0.8)."""
         padded = {}
         for name, rows in tokens.items():
             length = desired_num_tokens[name]
-            padded[name] = rows[:length] + [[0] * MAX_CHARACTERS for _ in range(length - len(rows))]
+            filled = rows[:length] + [[0] * MAX_CHARACTERS for _ in range(length - len(rows))]
+            padded[name] = torch.tensor(filled, dtype=torch.int64, device="cpu").reshape(-1, MAX_CHARACTERS)
         return padded
 
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_m
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.text import Vocabulary, checked_sentences, unknown_hints
-from elmo_fast.text.characters import TypeTable
+from elmo_fast.text.characters import TypeTable, warn_of_decomposed
+from elmo_fast.text.sources import Reading
 
 Places = npt.NDArray[np.int64]
 FORM = 1
@@ -143,6 +144,7 @@ def ranked(
     words: distinct; counts: how often they occur. Returns the types, the count of each, and the number `type + 1` of
     each word of `words`, preceded by a 0 for the boundary.
     """
+    warn_of_decomposed(words)
     outside = [i for i, word in enumerate(words) if word not in vocabulary]
     outside.sort(key=words.__getitem__)
     others = np.array(outside, np.int64)
@@ -185,6 +187,13 @@ def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary, tokeni
     return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest(), tokenizer=tokenizer)
 
 
+def heldout_line(heldout: Corpus, training: Corpus) -> str:
+    """Return a line on what is held out of a text."""
+    lines, words = heldout.sentences, heldout.tokens
+    of = lines + training.sentences
+    return f"text   {lines:,} of {of:,} lines ({lines / of:.2%}) are held out and do not train: {words:,} words"
+
+
 def warn_of_unknown(corpus: Corpus, text: str = "text") -> None:
     """Warn if the vocabulary lacks much of the text; text: what the warning calls it."""
     unknown = corpus.unknown / max(corpus.tokens, 1)
@@ -208,15 +217,18 @@ def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus
     return _in_memory(numbers, np.frombuffer(ids, np.uint32), vocabulary)
 
 
-def read_corpus(pattern: str, vocabulary: Vocabulary, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Read and encode the files that `pattern` names, one sentence per line.
+def read_corpus(
+    pattern: str, vocabulary: Vocabulary, tokenizer: Tokenizer | None = None, **reading: Unpack[Reading]
+) -> Corpus:
+    """Read and encode the files that `pattern` names, one sentence per line, or per row of a table.
 
-    pattern: a file, a glob, or a folder of text files; tokenizer: one of TOKENIZERS, None for white space.
+    pattern: a file, a glob, or a folder of files; tokenizer: one of TOKENIZERS, None for white space; reading:
+    format_in, column and split of tables, as in `opened_source`.
 
     Raises ElmoFastError naming the file and line that cannot be read, or the pattern if all lines are blank.
     """
     numbers = numbering(LINE_END)
-    with pieces_matching(pattern) as pieces:
+    with pieces_matching(pattern, **reading) as pieces:
         parts = [part for piece in pieces for part in numbered(piece, numbers, tokenizer)]
     if not parts:
         raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")

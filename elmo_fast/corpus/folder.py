@@ -1,13 +1,14 @@
 """The folder of a prepared corpus: its files, how it is written from text files, and how it is opened."""
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,12 @@ from elmo_fast._io.atomic_folder import MANIFEST, check_files, read_folder, writ
 from elmo_fast._io.fields import MIN_COUNT, changes, read_json
 from elmo_fast._io.locks import temporary_folder
 from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
-from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
+from elmo_fast.corpus.pieces import FORMAT, META, ChosenLines, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import TOKENIZERS
 from elmo_fast.text import Vocabulary
+from elmo_fast.text.sources import Reading
 from elmo_fast.text.vocabulary import built_vocabulary
 
 VERSION = 2
@@ -156,11 +158,16 @@ def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iter
                 yield part[:end]
 
 
-def open_corpus(folder: Path, tokenizer: str | None = None) -> Corpus:
+def heldout_of(folder: Path) -> pathlib.Path:
+    """Return the folder for the lines that are held out of the corpus of a folder."""
+    return pathlib.Path(f"{os.path.realpath(folder)}-heldout")
+
+
+def open_corpus(folder: Path, tokenizer: str | None = None, heldout_share: float = 0.0) -> Corpus:
     """Return the corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
 
-    Every file is always read once, and its SHA-256 compared with the recorded one. tokenizer: that the text must have
-    been prepared with, None: any.
+    Every file is always read once, and its SHA-256 compared with the recorded one. tokenizer, heldout_share: that the
+    text must have been prepared with; None and 0: any.
 
     Raises ElmoFastError naming the file that is missing, damaged or of another version, or the other tokenizer.
     """
@@ -177,6 +184,13 @@ def open_corpus(folder: Path, tokenizer: str | None = None) -> Corpus:
         raise ElmoFastError(
             f"{folder} was prepared with the tokenizer {actual}, not {tokenizer}; give tokenizer={actual}, or prepare "
             "the text again in another folder (for a run: another save_dir)"
+        )
+    if heldout_share and heldout_share != (
+        share := read_meta(pathlib.Path(folder))["made from"].get("heldout_share", 0)
+    ):
+        raise ElmoFastError(
+            f"{folder} was prepared with heldout_share {share}, not {heldout_share}: it would train on lines that are "
+            f"to be held out; give heldout_share={share}, or prepare the text again in another folder"
         )
     return corpus
 
@@ -210,9 +224,11 @@ def prepare(
     processes: int | None = None,
     ray: str | None = None,
     shard_tokens: int = SHARD_TOKENS,
+    heldout_share: float = 0.0,
     overwrite: bool = False,
     progress: TextProgress | None = None,
     report: Callable[[str], None] | None = None,
+    **reading: Unpack[Reading],
 ) -> Corpus:
     """Write the corpus of the files that `pattern` names into a folder that appears when complete, and open it.
 
@@ -220,17 +236,20 @@ def prepare(
     most max_vocab_size entries including the three markers; tokenizer: one of TOKENIZERS, None for white space;
     processes: how many read at a time, None for all cores; ray: address of a Ray cluster whose machines do it, on
     a disk that they share (the result is the same); shard_tokens: maximum numbers
-    per shard including boundaries, except for a longer sentence; overwrite: replace a prepared folder; without it,
+    per shard including boundaries, except for a longer sentence; heldout_share: fraction of the lines, chosen by a
+    digest of each, that this corpus leaves out and another one with its vocabulary holds, in the folder
+    "FOLDER-heldout" (`heldout_of`); overwrite: replace a prepared folder; without it,
     a folder that already contains this corpus is kept; progress: called with bytes done, total bytes, words;
-    report: called with lines on a vocabulary that is built, before anything is written.
+    report: called with lines on a vocabulary that is built, before anything is written; reading: format_in, column and
+    split of tables, as in `opened_source`.
 
     Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, or `folder`
     contains something else; OSError if it cannot be written.
     """
     target = pathlib.Path(os.path.realpath(folder))
-    _check(vocabulary, min_count, max_vocab_size, shard_tokens)
+    _check(vocabulary, min_count, max_vocab_size, shard_tokens, heldout_share)
     check_choice("tokenizer", tokenizer or "whitespace", TOKENIZERS)  # a name: it is stored
-    with pieces_matching(pattern) as pieces:
+    with pieces_matching(pattern, **reading) as pieces:
         made_from: dict[str, Any] = {
             "bytes of text": sum(piece.end - piece.begin for piece in pieces),
             "vocab_file": vocabulary and vocabulary.digest[:16],
@@ -240,34 +259,70 @@ def prepare(
         }
         if tokenizer not in (None, "whitespace"):
             made_from["tokenizer"] = tokenizer
+        made_from |= choices(reading) | ({"heldout_share": heldout_share} if heldout_share else {})
         _check_target(target, made_from, overwrite)
+        read = functools.partial(
+            read_pieces, pattern, processes=processes, progress=progress, tokenizer=tokenizer, ray=ray
+        )
+        lines, heldout = ChosenLines(heldout_share), heldout_of(target)
         with temporary_folder(target) as work:
-            words, counts, stems = read_pieces(
-                pattern, pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray
-            )
+            words, counts, stems = read([piece._replace(lines=lines) for piece in pieces], work=work)
             if vocabulary is None:
                 counter = dict(zip(words, counts.tolist(), strict=True))
-                vocabulary, lines = built_vocabulary(counter, min_count, max_vocab_size)
+                vocabulary, said = built_vocabulary(counter, min_count, max_vocab_size)
                 if report is not None:
-                    for line in lines:
+                    for line in said:
                         report(line)
-            with write_folder(target, replace=overwrite) as new:
-                meta = _write(new, words, counts, vocabulary, stems, shard_tokens, made_from)
-                names = os.listdir(new)
-                was_there = is_prepared(target)
-        if read_meta(target)["fingerprint"] != meta["fingerprint"]:  # perhaps of another process, meanwhile
-            raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
-        if was_there and not overwrite:
-            return open_corpus(target)
-        digits = "[0-9]" * 5
-        for pattern in (f"ids-{digits}.npy", f"starts-{digits}.npy"):
-            for shard in target.glob(pattern):  # of a corpus of more shards, which this one replaced
-                if shard.name not in names:
-                    shard.unlink()
-        return as_written(target, meta)
+            put = functools.partial(_put, vocabulary=vocabulary, shard_tokens=shard_tokens, overwrite=overwrite)
+            if heldout_share:  # first, so that it is there wherever the other corpus is
+                of_heldout = made_from | {"vocab_file": vocabulary.digest[:16], "heldout": True}
+                _check_target(heldout, of_heldout, overwrite)
+                lines = lines._replace(heldout=True)
+                with temporary_folder(heldout) as other:
+                    found = read([piece._replace(lines=lines) for piece in pieces], work=other)
+                    put(heldout, *found, made_from=of_heldout)
+            return put(target, words, counts, stems, made_from=made_from)
 
 
-def _check(vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | None, shard_tokens: int) -> None:
+def choices(reading: Reading) -> dict[str, Any]:
+    """Return what a caller chose for the reading of tables, all but the defaults."""
+    defaults = {"format_in": None, "column": "text", "split": "train"}
+    return {name: value for name, value in reading.items() if value != defaults[name]}
+
+
+def _put(
+    target: pathlib.Path,
+    words: Sequence[str],
+    counts: npt.NDArray[np.int64],
+    stems: Sequence[str],
+    *,
+    vocabulary: Vocabulary,
+    shard_tokens: int,
+    made_from: dict[str, Any],
+    overwrite: bool,
+) -> Corpus:
+    """Write the corpus of what `read_pieces` returned into the folder `target`, and open it."""
+    with write_folder(target, replace=overwrite) as new:
+        meta = _write(new, words, counts, vocabulary, stems, shard_tokens, made_from)
+        names = os.listdir(new)
+        was_there = is_prepared(target)
+    if read_meta(target)["fingerprint"] != meta["fingerprint"]:  # perhaps of another process, meanwhile
+        raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
+    if was_there and not overwrite:
+        return open_corpus(target)
+    digits = "[0-9]" * 5
+    for pattern in (f"ids-{digits}.npy", f"starts-{digits}.npy"):
+        for shard in target.glob(pattern):  # of a corpus of more shards, which this one replaced
+            if shard.name not in names:
+                shard.unlink()
+    return as_written(target, meta)
+
+
+def _check(
+    vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | None, shard_tokens: int, heldout_share: float
+) -> None:
+    if not 0 <= heldout_share < 1:
+        raise ElmoFastError(f"heldout_share must be from 0 to below 1, such as 0.01; got {heldout_share}")
     sizes = {"min_count": (min_count, 1), "max_vocab_size": (max_vocab_size, 3), "shard_tokens": (shard_tokens, 3)}
     for name, (value, least) in sizes.items():
         if value is not None and value < least:

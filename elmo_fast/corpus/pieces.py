@@ -1,15 +1,18 @@
-"""Text files in pieces of bounded size, and their words as numbers in order of appearance.
+"""Text files in pieces of bounded size, tables as one each, and their words as numbers in order of appearance.
 
 Rules and errors are those of `elmo_fast.text.read_sentences`: to report a problem, the file is read again from its
 beginning, line by line.
 """
 
 import contextlib
+import hashlib
 import os
+import pathlib
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +20,9 @@ import numpy.typing as npt
 from elmo_fast._io import compressed
 from elmo_fast._io.atomic_folder import places_of
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import files_matching, read_lines, rereadable
+from elmo_fast.text import opened_source, read_lines, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sources import Reading, files_to_read
 
 # Of a prepared folder, in the first bytes of its file META.
 FORMAT, META = "elmo_fast corpus", "meta.json"
@@ -39,12 +43,44 @@ def is_prepared(path: str | os.PathLike[str]) -> bool:
     return False
 
 
+class ChosenLines(NamedTuple):
+    """The lines of a text that are held out or, with `heldout` False, the others.
+
+    share: fraction of the lines that are held out, chosen by a digest of the line without its white space at the ends:
+    so they are the same in any order of files, and equal lines are on one side.
+    """
+
+    share: float = 0.0
+    heldout: bool = False
+
+    def contain(self, line: str) -> bool:
+        """Return whether a line is one of these."""
+        digest = hashlib.blake2b(line.strip().encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return (int.from_bytes(digest) < self.share * 2.0**64) == self.heldout
+
+
 class Piece(NamedTuple):
-    """The bytes [begin, end) of a file, whole lines; a compressed file is one piece of its compressed size."""
+    """The bytes [begin, end) of a file, whole lines; a compressed file is one piece of its compressed size.
+
+    table: how to read a file that is no text, as a whole; lines: which of them to read.
+    """
 
     path: str
     begin: int
     end: int
+    table: Reading | None = None
+    lines: ChosenLines = ChosenLines()
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of a file or of the files of a folder; 0 for a dataset that is somewhere else."""
+    place = pathlib.Path(path)
+    return sum(file.stat().st_size for file in (place, *place.rglob("*")) if file.is_file())
+
+
+def bytes_of_text(pattern: str, format_in: str | None = None) -> int:
+    """Return the bytes of all files that `pattern` names, as they are on the disk."""
+    return sum(size_of(path) for path, _ in files_to_read(pattern, format_in))
 
 
 def pieces_of(path: str, size: int) -> Iterator[Piece]:
@@ -66,16 +102,22 @@ def pieces_of(path: str, size: int) -> Iterator[Piece]:
 
 
 @contextlib.contextmanager
-def pieces_matching(pattern: str) -> Iterator[list[Piece]]:
+def pieces_matching(pattern: str, **reading: Unpack[Reading]) -> Iterator[list[Piece]]:
     """Yield the pieces of all files that `pattern` names, in order; what can be read only once is copied.
 
-    Raises ElmoFastError if there is none, or if `pattern` is a prepared folder.
+    reading: of tables. Raises ElmoFastError if there is none, or if `pattern` is a prepared folder.
     """
     if is_prepared(pattern):
         raise ElmoFastError(f"{pattern} is a prepared corpus; give text files here")
     with contextlib.ExitStack() as stack:
-        paths = [stack.enter_context(rereadable(path)) for path in files_matching(pattern)]
-        yield [piece for path in paths for piece in pieces_of(path, PIECE_BYTES)]
+        pieces = list[Piece]()
+        for path, kind in files_to_read(pattern, reading.get("format_in")):
+            file = path if kind == "dataset" else stack.enter_context(rereadable(path))
+            if kind == "text":
+                pieces += pieces_of(file, PIECE_BYTES)
+            else:
+                pieces.append(Piece(file, 0, size_of(file), reading | {"format_in": kind}))
+        yield pieces
 
 
 def numbering(boundary: Hashable) -> dict[Any, int]:
@@ -92,9 +134,12 @@ def numbered(piece: Piece, numbers: dict[str, int], tokenizer: str | None = None
 
     Raises ElmoFastError and OSError as `read_sentences` does.
     """
+    if piece.table is not None:
+        yield from _numbered_rows(piece, piece.table, numbers, tokenizer)
+        return
     number, tokenize = numbers.__getitem__, tokenizer_of(tokenizer)
     last = 0
-    for text in _texts(piece):
+    for text in _texts_of(piece.lines, _texts(piece)) if piece.lines.share else _texts(piece):
         words = tokenize(text.replace("\n", f" {LINE_END} "))
         ids = np.fromiter(map(number, words), np.uint32, len(words))
         before = np.concatenate(([np.uint32(last)], ids[:-1]))
@@ -104,6 +149,33 @@ def numbered(piece: Piece, numbers: dict[str, int], tokenizer: str | None = None
             yield ids
     if last:
         yield np.zeros(1, np.uint32)
+
+
+def _numbered_rows(piece: Piece, table: Reading, numbers: dict[str, int], tokenizer: str | None) -> Iterator[Ids]:
+    """Yield the numbers of the words of a table's rows, as `numbered` does."""
+    number, ids = numbers.__getitem__, array("I")
+    with opened_source(piece.path, tokenizer=tokenizer, **table) as source:
+        for index, (tokens, name) in enumerate(source.sentences()):
+            if LINE_END in tokens:
+                raise ElmoFastError(f"{source.name}, {source.place(index)}: a token is a NUL character; remove it")
+            if tokens and (not piece.lines.share or piece.lines.contain(" ".join(tokens) if source.keyed else name)):
+                ids.extend(map(number, tokens))
+                ids.append(0)
+            if len(ids) >= BLOCK_BYTES:
+                yield np.frombuffer(ids, np.uint32)
+                ids = array("I")
+    if ids:
+        yield np.frombuffer(ids, np.uint32)
+
+
+def _texts_of(lines: ChosenLines, texts: Iterator[str]) -> Iterator[str]:
+    """Yield those lines of the texts, which end at white space, that `lines` contains."""
+    rest = ""
+    for text in texts:
+        *whole, rest = (rest + text).split("\n")
+        yield "".join(f"{line}\n" for line in whole if lines.contain(line))
+    if lines.contain(rest):
+        yield rest
 
 
 def _texts(piece: Piece) -> Iterator[str]:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast._runtime import cluster
 from elmo_fast._runtime.threads import processors
-from elmo_fast.corpus.pieces import LINE_END, Piece, numbered, numbering, pieces_matching
+from elmo_fast.corpus.pieces import LINE_END, ChosenLines, Piece, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.text.characters import warn_of_decomposed
+from elmo_fast.text.sources import Reading
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -137,17 +139,26 @@ def read_pieces(
             if progress is not None:
                 progress(done, total, words)
     if not words:
-        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
+        lines, why = pieces[0].lines if pieces else ChosenLines(), "every line is blank"
+        if lines.share:
+            why = f"heldout_share {lines.share} holds out {'none' if lines.heldout else 'all'} of its lines"
+        raise ElmoFastError(f"{pattern}: it contains no words; {why}")
     return list(numbers)[1:], counts[1 : len(numbers)], stems
 
 
 def count_words_of(
-    pattern: str, processes: int | None = 1, progress: TextProgress | None = None, tokenizer: str | None = None
+    pattern: str,
+    processes: int | None = 1,
+    progress: TextProgress | None = None,
+    tokenizer: str | None = None,
+    **reading: Unpack[Reading],
 ) -> Counter[str]:
     """Count the words of the files that `pattern` names.
 
-    Raises ElmoFastError and OSError as `read_corpus` does.
+    reading: format_in, column and split of tables, as in `opened_source`. Raises ElmoFastError and OSError as
+    `read_corpus` does.
     """
-    with pieces_matching(pattern) as pieces:
+    with pieces_matching(pattern, **reading) as pieces:
         words, counts, _ = read_pieces(pattern, pieces, processes, progress, tokenizer=tokenizer)
+    warn_of_decomposed(words)
     return Counter(dict(zip(words, counts.tolist(), strict=True)))

@@ -5,7 +5,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from elmo_fast._io.atomic_folder import read_folder
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
-from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
+from elmo_fast.errors import ElmoFastError, check_choice, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
@@ -24,7 +24,6 @@ from elmo_fast.text import Vocabulary
 
 Weights = Mapping[str, Tensor]
 _Module = TypeVar("_Module", bound=nn.Module)
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
@@ -43,100 +42,54 @@ class Module(nn.Module):
         return ", ".join(f"{n}={v!r}" for n, v in settings.items() if isinstance(v, str | int | float | None))
 
 
-def complete_call(constructor: _Function) -> _Function:
-    """Let a constructor that is called with too few arguments raise ElmoFastError: which are missing, and what to do.
-
-    The class's `_advice` says that, with {name} for that of the class and {model} for its only value.
-    """
-    _, *parameters = inspect.signature(constructor).parameters.values()
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
-
-    @functools.wraps(constructor)
-    def called(self: Any, *values: Any, **named: Any) -> None:
-        if missing := [name for name in needed[len(values) :] if name not in named]:
-            given = quoted(values[0]) if len(values) == 1 and isinstance(values[0], str) else "'mini'"
-            advice = self._advice.format(name=type(self).__name__, model=given)
-            raise ElmoFastError(f"{type(self).__name__} also needs {', '.join(missing)}; {advice}")
-        constructor(self, *values, **named)
-
-    return cast(_Function, called)
-
-
 # Hooks that compute a layer's weight from other parameters before each forward pass, whatever its input.
 _WEIGHT_HOOKS = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
-def weights_ready(*layers: _Module) -> list[_Module]:
-    """Return the layers, whose weights the kernels read without calling them, after the hooks that compute weights.
+def never_called(kinds: type[_Module] | tuple[type[_Module], ...], *modules: nn.Module) -> list[_Module]:
+    """Return modules of these kinds, whose parameters the kernels read without calling them.
 
-    Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if a layer has another hook,
-    or if something has replaced it (a quantizer, an adapter), which the kernels would leave out.
+    Hooks that compute weights (weight_norm, spectral_norm, pruning) run here, as in a call; parametrizations run where
+    a weight is read. Raises: ElmoFastError if a module has another hook, or if something has replaced it (a quantizer,
+    an adapter): neither would run.
     """
-    for each in layers:
-        hooked = each._forward_pre_hooks or each._forward_hooks or each._backward_hooks or each._backward_pre_hooks
-        if hooked or type(each) not in (nn.Linear, nn.Conv1d) or "forward" in each.__dict__:
-            _run_weight_hooks(each)
-    return list(layers)
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    for module in modules:
+        if type(module) not in kinds or "forward" in module.__dict__:
+            _check_forward(kinds, module)
+        if module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
+            _run_weight_hooks(module)
+    return list(modules)  # type: ignore[arg-type]
 
 
-def _run_weight_hooks(layer: nn.Module) -> None:
-    name = f"{type(layer).__module__}.{type(layer).__name__}"
-    if not isinstance(getattr(layer, "weight", None), Tensor) and "quantized" in name.rpartition(".")[0]:
+# Layers of torch.nn after the hooks that compute their weights.
+weights_ready: Callable[..., list[Any]] = functools.partial(never_called, (nn.Linear, nn.Conv1d))
+
+
+def _check_forward(kinds: tuple[type[nn.Module], ...], module: nn.Module) -> None:
+    if forward_of(module) not in [kind.forward for kind in kinds]:
         raise ElmoFastError(
-            f"torch.ao.quantization cannot quantize a layer of elmo_fast, whose own kernels read its weights (got "
-            f'{name}); make the module with precision="int8" instead, and '
-            "name the layers of yours that quantize_dynamic may take"
+            f"a {' or '.join(kind.__name__ for kind in kinds)} of elmo_fast was replaced by {type(module).__module__}."
+            f"{type(module).__name__}, whose forward would not run: the kernels read parameters and call no inner "
+            "module. Adapt a weight with torch.nn.utils.parametrize, wrap the whole BiLM, Elmo or loss or, in place of "
+            'a quantizer, give precision="int8"'
         )
-    if forward_of(layer) not in (nn.Linear.forward, nn.Conv1d.forward):
-        raise ElmoFastError(
-            f"a layer of elmo_fast was replaced by {name}, whose forward would not run: elmo_fast's kernels read the "
-            "weight of a Linear or Conv1d. Adapt the weight itself with torch.nn.utils.parametrize, or wrap the whole "
-            "ProjectedLSTM, CharacterEncoder, BiLM or Elmo"
-        )
-    for hook in layer._forward_pre_hooks.values():
-        if isinstance(hook, _WEIGHT_HOOKS):
-            hook(layer, ())
-    check_no_hooks(layer, run=_WEIGHT_HOOKS)
+
+
+def _run_weight_hooks(module: nn.Module) -> None:
+    kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
+    for hook in (hook for hooks in kinds for hook in hooks.values()):
+        if not isinstance(hook, _WEIGHT_HOOKS):
+            raise ElmoFastError(
+                f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels read "
+                "its parameters without calling it; put the hook on the module that you call, such as a BiLM"
+            )
+        hook(module, ())
 
 
 def forward_of(module: nn.Module) -> Any:
     """Return what a call of the module runs: its class's forward, or one that was put in its place."""
     return vars(module).get("forward", getattr(type(module), "forward", None))
-
-
-def never_called(kind: type[_Module], *modules: nn.Module) -> list[_Module]:
-    """Return modules of this kind, whose parameters the kernels read without calling them.
-
-    Raises: ElmoFastError if one has a hook, or was replaced by another module: neither would run.
-    """
-    for module in modules:
-        replaced = "forward" in module.__dict__ or type(module) is not kind
-        if replaced and (not isinstance(module, kind) or forward_of(module) is not kind.forward):
-            raise ElmoFastError(
-                f"a {kind.__name__} of elmo_fast was replaced by {type(module).__module__}.{type(module).__name__}, "
-                "whose forward would not run: the kernels read its parameters and run several at once. Wrap the whole "
-                "BiLM, Elmo or loss, or adapt a weight with torch.nn.utils.parametrize"
-            )
-    if has_hooks(*modules):
-        check_no_hooks(*modules)
-    return list(modules)  # type: ignore[arg-type]
-
-
-def check_no_hooks(*modules: nn.Module, run: tuple[type, ...] = ()) -> None:
-    """Raise ElmoFastError if a module, whose parameters are used without calling it, has hooks, which would never run.
-
-    run: types of hooks that the caller has run.
-    """
-    if not has_hooks(*modules):
-        return
-    for module in modules:
-        kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
-        for hook in (hook for hooks in kinds for hook in hooks.values()):
-            if not isinstance(hook, run):
-                raise ElmoFastError(
-                    f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels "
-                    "read its parameters without calling it; put the hook on the module that you call, such as a BiLM"
-                )
 
 
 def has_hooks(*modules: nn.Module) -> bool:
@@ -205,7 +158,7 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
     return read_folder(folder, (), read)  # again if a save replaces it meanwhile
 
 
-def section(state: Weights | None, prefix: str) -> Weights | None:
+def without_prefix(state: Weights | None, prefix: str) -> Weights | None:
     """Return the entries whose names start with `prefix`, without it."""
     if state is None:
         return None

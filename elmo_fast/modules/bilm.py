@@ -21,14 +21,14 @@ from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
     Module,
     Weights,
-    check_no_hooks,
     check_settings,
     forward_of,
     has_hooks,
     load_state,
+    never_called,
     read_bilm,
-    section,
     vocabulary_of,
+    without_prefix,
 )
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, WordCache
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways, separate
@@ -77,6 +77,9 @@ class BiLM(Module):
         cuda_graphs: whether passes without gradients on a GPU are captured in CUDA graphs and replayed. Capturing a
             batch's sizes waits for the GPU and empties torch's cache once; replaying spares the launches.
 
+    Attributes:
+        reads_words: whether the model reads word ids instead of characters or lexicons.
+
     Raises: ElmoFastError, CheckpointError.
 
     Source: Peters et al. 2018; parameter names as in AllenNLP's `_ElmoBiLm`.
@@ -102,12 +105,13 @@ class BiLM(Module):
         check_settings(precision, backend)
         check_int8_device(precision, torch.get_default_device(), backend, "make the model under torch.device('cpu')")
         self.options, state = read_bilm(options_file, weight_file, prefix)
+        self.reads_words = self.options.reads_word_ids
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
         self._word_embedding: WordTable | None = None
-        if self.options.reads_word_ids:
+        if self.reads_words:
             vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
-            words = section(state, "_word_embedding.")
+            words = without_prefix(state, "_word_embedding.")
             self._word_embedding = WordEncoder(self.options, requires_grad, vocabulary=vocabulary, state=words)
         else:
             self._token_embedder = CharacterEncoder(
@@ -115,11 +119,11 @@ class BiLM(Module):
                 requires_grad=requires_grad,
                 unique_words=unique_words,
                 cache_size=cache_size,
-                state=section(state, "_token_embedder."),
+                state=without_prefix(state, "_token_embedder."),
                 **settings,
             )
         self._elmo_lstm = _make_lstm(
-            self.options.lstm, section(state, "_elmo_lstm."), requires_grad, stateful, settings
+            self.options.lstm, without_prefix(state, "_elmo_lstm."), requires_grad, stateful, settings
         )
         self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
@@ -153,11 +157,6 @@ class BiLM(Module):
         if self._word_embedding is not None and self._word_embedding.weight.requires_grad:
             warnings.warn("a checkpoint cannot store the trained vectors of vocab_to_cache: left out", stacklevel=4)
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("_word_embedding.")}
-
-    @property
-    def reads_words(self) -> bool:
-        """Whether the model reads word ids instead of characters or lexicons."""
-        return self.options.reads_word_ids
 
     @property
     def encoder(self) -> CharacterEncoder | WordEncoder:
@@ -255,7 +254,7 @@ class BiLM(Module):
         if cached is not None and word_inputs is not None and cached.covers(word_inputs):
             encoded = cached(word_inputs)
         else:
-            if isinstance(lstm, ElmoLstm) and not self.reads_words:
+            if self.cuda_graphs and isinstance(lstm, ElmoLstm) and not self.reads_words:
                 replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
                 if replayed is not None:
                     return {"activations": separate(replayed[0]), "mask": replayed[1]}
@@ -304,9 +303,7 @@ class BiLM(Module):
     @property
     def separate_lstm(self) -> ElmoLstm:
         """The LSTM of a model that runs in chunks, for calls of its parts: it must have no hooks."""
-        assert isinstance(self._elmo_lstm, ElmoLstm)
-        check_no_hooks(self._elmo_lstm)
-        return self._elmo_lstm
+        return never_called(ElmoLstm, self._elmo_lstm)[0]
 
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
@@ -352,7 +349,7 @@ class BiLM(Module):
         self._word_embedding = CachedWords(encoder.encode_words, tokens, self._requires_grad, boundaries)
 
 
-def spelled_out(function: _Function) -> _Function:
+def with_bilm_keywords(function: _Function) -> _Function:
     """Show `**settings` in the signature as BiLM's keywords, as help(), documentation and completion need them."""
     own, keywords = inspect.signature(function), inspect.signature(BiLM).parameters
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]

@@ -20,9 +20,9 @@ from elmo_fast.modules._loading import (
     load_state,
     never_called,
     read_bilm,
-    section,
     skip_init,
     weights_ready,
+    without_prefix,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.char_cnn import Highway, reset_convolution
@@ -143,7 +143,7 @@ class CharacterEncoder(Module):
         super().__init__()
         check_settings(precision, backend, "unique_rows", "char_cnn", "highway")
         options, weights = read_bilm(options_file, weight_file)
-        state = section(weights, "_token_embedder.") if state is None else state
+        state = without_prefix(weights, "_token_embedder.") if state is None else state
         if options.reads_word_ids:
             raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
         self._characters = options.char_cnn
@@ -178,7 +178,7 @@ class CharacterEncoder(Module):
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return weights_ready(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[arg-type]
+        return weights_ready(*[self._modules[f"char_conv_{i}"] for i in range(count)])
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -22,16 +22,13 @@ from elmo_fast.checkpoints import (
     task_settings,
 )
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules._loading import Module, complete_call, load_state, never_called, section, vocabulary_of
-from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
+from elmo_fast.modules._loading import Module, load_state, never_called, vocabulary_of, without_prefix
+from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.elmo_lstm import separate
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.ops._checks import IDS, check_tensor
-
-# Arguments of Elmo that save_pretrained writes.
-_SAVED = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
 
 
 class Elmo(nn.Module):
@@ -60,10 +57,7 @@ class Elmo(nn.Module):
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
-    _advice = "for a model by its name or folder, write {name}.from_pretrained({model})"
-
-    @spelled_out
-    @complete_call
+    @with_bilm_keywords
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions | None,
@@ -141,7 +135,7 @@ class Elmo(nn.Module):
         return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
 
     @classmethod
-    @spelled_out
+    @with_bilm_keywords
     def from_pretrained(
         cls,
         model: str | os.PathLike[str],
@@ -186,15 +180,15 @@ class Elmo(nn.Module):
         elif config.name == "config.json":
             extra = read_config(folder).get("extra")
             saved = extra.get("elmo") if isinstance(extra, dict) else None
-        arguments: dict[str, Any] = {"num_output_representations": 1}
-        arguments |= {name: saved[name] for name in _SAVED if name in saved} if isinstance(saved, dict) else {}
-        own = {
+        own = {  # what save_pretrained writes
             "num_output_representations": saved_mixes or num_output_representations,
             "do_layer_norm": do_layer_norm,
             "dropout": dropout,
             "keep_sentence_boundaries": keep_sentence_boundaries,
             "statistics": statistics,
         }
+        arguments: dict[str, Any] = {"num_output_representations": 1}
+        arguments |= {name: saved[name] for name in own if name in saved} if isinstance(saved, dict) else {}
         arguments |= {name: value for name, value in own.items() if value is not None}
         if options.reads_word_ids and settings.get("vocabulary") is None:
             settings["vocabulary"] = vocabulary_of(folder)
@@ -210,7 +204,7 @@ class Elmo(nn.Module):
         )
         if saved_mixes and scalar_mix_parameters is None:
             for k, mix in enumerate(elmo._scalar_mixes):
-                load_state(mix, section(state, f"scalar_mix_{k}.") or {}, f"scalar_mix_{k}")
+                load_state(mix, without_prefix(state, f"scalar_mix_{k}.") or {}, f"scalar_mix_{k}")
         return elmo
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, precision: str = "float32") -> None:
@@ -325,9 +319,6 @@ class ElmoTokenEmbedder(Module):
     Source: AllenNLP's `ElmoTokenEmbedder` (0.9 and 1.0 to 2.x share this order).
     """
 
-    _advice = "for a model by its name or folder, give that as options_file, and None as weight_file"
-
-    @complete_call
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules._loading import Module, loses_values, never_called, skip_init
-from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
+from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_directions
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
 
@@ -22,14 +22,14 @@ Drop = Callable[[Tensor, int, int], Tensor]
 """Dropout of x [B, T, D], the input of a layer (0 .. L-1) or the result (L), of a direction (0, 1)."""
 
 
-class _Turn:
+class StateLock:
     """The lock of the thread that runs a stateful module; a second thread is refused. A copy is unlocked."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
 
-    def __reduce__(self) -> tuple[type["_Turn"], tuple[()]]:
-        return _Turn, ()
+    def __reduce__(self) -> tuple[type["StateLock"], tuple[()]]:
+        return StateLock, ()
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -96,7 +96,7 @@ class ElmoLstm(Module):
         check_counts(num_layers=num_layers)
         self.stateful = stateful
         self._states: tuple[Tensor, ...] | None = None
-        self._turn = _Turn()
+        self._state_lock = StateLock()
         self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size
         self.num_layers = num_layers
         self.requires_grad = requires_grad
@@ -214,7 +214,7 @@ class ElmoLstm(Module):
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
             before = None if state is None else (state[0][i], state[1][i])
             residual = i > 0 and self.use_skip_connections
-            output, (h, c) = run_beside(pair, both, lengths, before, reverse=reverse, residual=residual)
+            output, (h, c) = run_directions(pair, both, lengths, before, reverse=reverse, residual=residual)
             both = list(output.unbind(0))  # its gradient is one stack; of two selections, zeros and sums
             outputs.append(output)
             hs.append(h)
@@ -265,7 +265,7 @@ class ElmoLstm(Module):
             raise ElmoFastError(
                 "an exported program cannot carry the state from batch to batch; make the module with stateful=False"
             )
-        return self._turn if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
+        return self._state_lock if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
 
     def reset_states(self, mask: Tensor | None = None) -> None:
         """Forget the state of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError if B differs."""

@@ -169,11 +169,11 @@ class ProjectedLSTM(Module):
         lengths = None
         if batch_lengths is not None:
             lengths = torch.as_tensor(batch_lengths, dtype=torch.int64, device=inputs.device)
-        outputs, state = run_beside([self], [inputs], lengths, initial_state, reverse=[not self.go_forward])
+        outputs, state = run_directions([self], [inputs], lengths, initial_state, reverse=[not self.go_forward])
         return outputs[0], state
 
 
-def run_beside(
+def run_directions(
     lstms: Sequence[ProjectedLSTM],
     inputs: Sequence[Tensor],
     lengths: Tensor | None,

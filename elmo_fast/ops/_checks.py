@@ -1,5 +1,7 @@
 """Argument checks, run once, in the public function; a message names the argument, what it must be and what it is."""
 
+import inspect
+import os
 import string
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -165,13 +167,16 @@ def _first_not_finite(values: Any, name: str) -> str | None:
     return None
 
 
-def checked_for_finite(op: str, run: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """Return `run`, which raises ElmoFastError if an argument or a result holds NaN or infinity.
+def checked(op: str, run: Callable[..., Any], names: Sequence[str] | None = None) -> Callable[..., Any]:
+    """Return `run`; with ELMO_FAST_CHECK_FINITE=1 one that raises ElmoFastError if it gets or returns NaN or infinity.
 
-    ELMO_FAST_CHECK_FINITE=1 asks for it. The check waits for the device: use it to find a fault, not in a long run.
+    The check waits for the device: use it to find a fault, not in a long run.
 
-    names: of the arguments, in order.
+    names: of the arguments, in order; None: those of the function.
     """
+    if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or torch.compiler.is_compiling():
+        return run
+    names = names or list(inspect.signature(run).parameters)
 
     def checking(*arguments: Any, **options: Any) -> Any:
         named = {**dict(zip(names, arguments, strict=False)), **options}

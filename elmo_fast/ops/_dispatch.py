@@ -6,7 +6,6 @@ know: which backends an op has, why one cannot serve, and that one was named.
 
 import functools
 import importlib
-import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,7 +16,8 @@ import torch
 from elmo_fast import op_choices
 from elmo_fast._runtime.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
-from elmo_fast.ops import _autograd, _checks, _native, _schemas, _triton
+from elmo_fast.ops import _autograd, _native, _schemas, _triton
+from elmo_fast.ops._checks import checked
 from elmo_fast.ops._native import why_slower_on_cpu
 from elmo_fast.ops._precision import check_precision
 
@@ -229,13 +229,3 @@ def registered_op(op: str, backend: str) -> Callable[..., Any]:
     if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or op in _MAY_OVERFLOW:
         return run
     return checked(op, run, list(_schemas.arguments_of(op)._fields))
-
-
-def checked(op: str, run: Callable[..., Any], names: list[str] | None = None) -> Callable[..., Any]:
-    """Return `run` with a check of its arguments and results for NaN and infinity, if ELMO_FAST_CHECK_FINITE=1.
-
-    names: of the arguments, in order; None: those of the function.
-    """
-    if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or torch.compiler.is_compiling():
-        return run
-    return _checks.checked_for_finite(op, run, names or list(inspect.signature(run).parameters))

@@ -61,44 +61,6 @@ def not_float32(dtype: torch.dtype) -> str:
     return f'{name}; keep them in float32 and pass precision="{name}"' if name in PRECISIONS else name
 
 
-def only_float32(kernels: str, dtype: torch.dtype) -> str | None:
-    """Explain in one sentence why kernels for float32 cannot take tensors of this dtype, or return None."""
-    return None if dtype == torch.float32 else f"{kernels} take float32 tensors, not {not_float32(dtype)}"
-
-
-def of_amd(kernels: str) -> str | None:
-    """Explain in one sentence why kernels for NVIDIA GPUs cannot run with this torch, or return None.
-
-    torch for AMD GPUs names them "cuda" as well.
-    """
-    if (version := torch.version.hip) is None:
-        return None
-    return f"{kernels} are for NVIDIA's GPUs, and this torch is for AMD's (ROCm {version})"
-
-
-def no_gpu_for(kernels: str, device: torch.device) -> str | None:
-    """Explain in one sentence why this device is not a GPU that can run these kernels, or return None."""
-    if device.type != "cuda":
-        return f"{kernels} take tensors on a CUDA device, and these are on {device.type}"
-    if (why := of_amd(kernels)) is not None:
-        return why
-    if (version := capability(device.index)) is None:
-        return "torch sees no CUDA device here"
-    if version < (8, 0):
-        return f"{kernels} need compute capability 8.0 (sm_80) or newer, and this GPU has {version[0]}.{version[1]}"
-    return None
-
-
-_CAPABILITIES: dict[int | None, tuple[int, int] | None] = {}  # torch.compile warns about functools.cache, not of a dict
-
-
-def capability(index: int | None) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU, queried once; None if torch sees none."""
-    if index not in _CAPABILITIES:
-        _CAPABILITIES[index] = torch.cuda.get_device_capability(index) if torch.cuda.is_available() else None
-    return _CAPABILITIES[index]
-
-
 _VECTORS = "vectors of 16 bytes, which every CPU has"
 _WIDENED = "16-bit weights, widened to float32 in registers: half the memory traffic of float32, the same arithmetic"
 _SLOW_PAIRS = "; pairs (AVX512_BF16), which this CPU has, are slower on Intel's: ELMO_FAST_ISA=avx512_bf16 takes them"
@@ -122,11 +84,6 @@ class InstructionSet(NamedTuple):
 # In the order of csrc/common/isa.cpp, slowest first.
 INSTRUCTION_SETS = {
     "generic": InstructionSet(_VECTORS, _BYTES, slower=("bfloat16", "float16")),
-    "neon_bf16": InstructionSet(
-        _VECTORS,
-        f"bytes (I8MM): {_QUARTER}, four times the products per instruction",
-        f"pairs of bfloat16 (BF16): {_PAIRS}",
-    ),
     "avx2": InstructionSet("AVX2 and FMA", _BYTES),
     "avx2_vnni": InstructionSet("AVX2 and FMA", _VNNI),
     "avx512": InstructionSet("AVX-512", _BYTES),

@@ -26,10 +26,6 @@ def check_no_gradient(needs_backward: bool) -> None:
         )
 
 
-def _has_autocast(device: torch.device) -> bool:
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch raises an error for meta
-
-
 def under_autocast(
     precision: str, device: torch.device, *tensors: Tensor, int8: bool = False
 ) -> tuple[str, Sequence[Tensor], contextlib.AbstractContextManager[object]]:
@@ -68,8 +64,9 @@ def torch_settings(device: torch.device) -> tuple[str, ...]:
     cuda, backends = device.type == "cuda", cast(Any, torch.backends)  # mypy does not see what they define late
     matmul = backends.cuda.matmul if cuda else backends.mkldnn.matmul
     rnn = backends.cudnn.rnn if cuda else backends.mkldnn.rnn
+    autocast = device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch raises an error for meta
     settings = [
-        ("autocast", str(torch.get_autocast_dtype(device.type)) if _has_autocast(device) else "off", ("off",)),
+        ("autocast", str(torch.get_autocast_dtype(device.type)) if autocast else "off", ("off",)),
         ("float32 products", matmul.fp32_precision, ("none", "ieee")),
         ("float32 recurrence", rnn.fp32_precision, ("tf32",) if cuda else ("none", "ieee")),
     ]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, install_command
 from elmo_fast.ops import _schemas
-from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
+from elmo_fast.ops._native import not_float32
 
 WHY_NOT: str | None = None
 INTERPRETED = False
@@ -111,7 +111,7 @@ def why_never() -> str | None:
         return WHY_NOT
     if not torch.backends.cuda.is_built():
         return "this torch was built without CUDA; install torch for CUDA"
-    return of_amd("the Triton kernels") or why_no_launcher()
+    return _of_amd() or why_no_launcher()
 
 
 @functools.cache
@@ -137,14 +137,43 @@ def why_no_launcher() -> str | None:
     return None
 
 
+_CAPABILITIES: dict[int | None, tuple[int, int] | None] = {}  # torch.compile warns about functools.cache, not of a dict
+
+
+def capability(index: int | None) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU, queried once; None if torch sees none."""
+    if index not in _CAPABILITIES:
+        _CAPABILITIES[index] = torch.cuda.get_device_capability(index) if torch.cuda.is_available() else None
+    return _CAPABILITIES[index]
+
+
+def _of_amd() -> str | None:
+    if (version := torch.version.hip) is None:  # torch for AMD GPUs names them "cuda" as well
+        return None
+    return f"the Triton kernels are for NVIDIA's GPUs, and this torch is for AMD's (ROCm {version})"
+
+
+def _no_gpu(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return f"the Triton kernels take tensors on a CUDA device, and these are on {device.type}"
+    if (why := _of_amd()) is not None:
+        return why
+    if (version := capability(device.index)) is None:
+        return "torch sees no CUDA device here"
+    if version < (8, 0):
+        has = ".".join(map(str, version))
+        return f"the Triton kernels need compute capability 8.0 (sm_80) or newer, and this GPU has {has}"
+    return None
+
+
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """Explain in one sentence why the Triton kernels cannot serve this device, dtype and precision, or return None."""
     if WHY_NOT is not None:
         return WHY_NOT
-    if not (INTERPRETED and device.type in ("cpu", "cuda")) and (why := no_gpu_for("the Triton kernels", device)):
+    if not (INTERPRETED and device.type in ("cpu", "cuda")) and (why := _no_gpu(device)):
         return why
-    if (why := only_float32("the Triton kernels", dtype)) is not None:
-        return why
+    if dtype != torch.float32:
+        return f"the Triton kernels take float32 tensors, not {not_float32(dtype)}"
     if precision == "int8":
         return "the Triton kernels do not support int8"
     if INTERPRETED and precision == "bfloat16":

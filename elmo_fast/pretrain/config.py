@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from elmo_fast._io.fields import MIN_COUNT, field_complaints, within
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Activation, Backend, Loss, Precision, Tokenizer
+from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Activation, Backend, FormatIn, Loss, Precision, Tokenizer
+from elmo_fast.text.sources import Reading
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
 DEFAULT_RATES = {"adagrad": 0.2, "adamw": 0.001}
@@ -57,12 +58,18 @@ class ModelConfig:
 
 @dataclass
 class DataConfig:
-    """The text: one sentence per line."""
+    """The text: one sentence per line, or per row of a table."""
 
     train_prefix: str = ""
     """text to train on: a folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')"""
     heldout_prefix: str | None = None
     """text to evaluate on during the run: as train_prefix"""
+    heldout_share: float = within(0.0, "from 0 to below 1")
+    """in place of heldout_prefix: fraction of the lines of train_prefix, such as 0.01, chosen by a digest of each line
+    (so in any order of files the same ones), that do not train and are evaluated on"""
+    format_in: FormatIn | None = None
+    column: str = "text"
+    split: str = "train"
     vocab_file: str | None = None
     """one word per line, including <S>, </S> and <UNK>; null: init_from's, or built from the training text"""
     vectors_file: str | None = None
@@ -72,10 +79,20 @@ class DataConfig:
     max_vocab_size: int | None = None
     """if the vocabulary is built from the text: its maximum size, including the three markers; null: no limit"""
     tokenizer: Tokenizer | None = None
-    """tokenizer of the text, stored with the model: whitespace, basic, spacy or logs; null: that of a prepared
-    corpus or of init_from, else whitespace"""
+    """tokenizer of the text, stored with the model: whitespace, basic, spacy or logs; with +nfc, as in basic+nfc, of
+    text whose combining marks are composed; null: that of a prepared corpus or of init_from, else whitespace"""
     shuffle: bool = True
     """read the sentences in a new random order in each epoch"""
+
+    @property
+    def reading(self) -> Reading:
+        """How tables are read."""
+        return {"format_in": self.format_in, "column": self.column, "split": self.split}
+
+    @property
+    def has_heldout(self) -> bool:
+        """Whether there is text to evaluate on."""
+        return self.heldout_prefix is not None or self.heldout_share > 0
 
 
 @dataclass
@@ -260,7 +277,7 @@ def _file_complaints(data: DataConfig) -> list[str]:
         sentences.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
     for name in ("train_prefix", "heldout_prefix"):
         pattern = getattr(data, name)
-        if pattern and not glob.glob(pattern):
+        if pattern and data.format_in != "dataset" and not glob.glob(pattern):
             sentences.append(f"{name} must match at least one file; {pattern!r} matches none")
     if data.vocab_file is not None and not pathlib.Path(data.vocab_file).exists():
         sentences.append(
@@ -299,8 +316,10 @@ def complaints(config: PretrainConfig) -> list[str]:
         sentences.append(f"negatives goes with loss: {' or '.join(takers)}; got loss: {optimizer.loss}")
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         sentences.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
+    if data.heldout_prefix is not None and data.heldout_share:
+        sentences.append("heldout_prefix and heldout_share both name the text to evaluate on; give one of them")
     for name, is_set in (("keep_best", run.keep_best), ("patience", run.patience is not None)):
-        if is_set and data.heldout_prefix is None:
+        if is_set and not data.has_heldout:
             sentences.append(f"{name} compares perplexities of heldout_prefix, which must name text; got nothing")
     if not run.save_dir:
         sentences.append("save_dir must name the folder to write to; got nothing")

@@ -1,9 +1,9 @@
 """The corpora of a run: prepared ones, and text that is prepared once, in the run's folder."""
 
-import os
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ from elmo_fast._io.locks import remove_folder
 from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
-from elmo_fast.corpus.folder import read_meta
+from elmo_fast.corpus.encoding import heldout_line
+from elmo_fast.corpus.folder import choices, heldout_of, read_meta
+from elmo_fast.corpus.pieces import bytes_of_text
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
-from elmo_fast.text import Vocabulary, files_matching
+from elmo_fast.text import Vocabulary
 
 CORPUS_FOLDER = "corpus"
 
@@ -29,11 +31,12 @@ def check_text(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     built: whether a vocabulary is built of the text.
     """
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
-    now: dict[str, int | None] = {"bytes of text": sum(map(os.path.getsize, files_matching(data.train_prefix)))}
+    reading: dict[str, Any] = dict.fromkeys(data.reading) | choices(data.reading)
+    now = reading | {"bytes of text": bytes_of_text(data.train_prefix, data.format_in)}
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
     if built and made_from.get("vocab_file") is None:
         now |= {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size}
-    known = {name: made_from[name] for name in now if name in made_from}
+    known = {name: made_from.get(name) for name in now if name in made_from or name in reading}
     if changed := changes(known, {name: now[name] for name in known}):
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not as this run prepared it: {'; '.join(changed)}; give what it "
@@ -56,7 +59,7 @@ def open_training_corpus(
     was prepared with has changed since the run's first checkpoint. Before that the text is prepared again.
     """
     if is_prepared(data.train_prefix):
-        return _opened(pathlib.Path(data.train_prefix), vocabulary, tokenizer)
+        return _opened(pathlib.Path(data.train_prefix), vocabulary, tokenizer, data.heldout_share)
     target = folder / CORPUS_FOLDER
     if not is_prepared(target) and saved_steps(folder):
         raise ElmoFastError(
@@ -66,12 +69,13 @@ def open_training_corpus(
     if is_prepared(target):
         try:
             check_text(data, vocabulary is None, folder)
-            return _opened(target, vocabulary, tokenizer)
+            return _opened(target, vocabulary, tokenizer, data.heldout_share)
         except ElmoFastError as error:
             if saved_steps(folder):
                 raise
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
-            remove_folder(target)
+            for each in filter(is_prepared, (target, heldout_of(target))):
+                remove_folder(each)
     began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:
@@ -84,12 +88,12 @@ def open_training_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     return prepare(
         data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count, max_vocab_size=data.max_vocab_size,
-        tokenizer=tokenizer, progress=progress, report=report,
+        tokenizer=tokenizer, heldout_share=data.heldout_share, progress=progress, report=report, **data.reading,
     )  # fmt: skip
 
 
-def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
-    corpus = open_corpus(target, tokenizer)
+def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None, heldout_share: float) -> Corpus:
+    corpus = open_corpus(target, tokenizer, heldout_share)
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
             f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
@@ -103,29 +107,40 @@ def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
 
     Raises ElmoFastError where it cannot be seen from here.
     """
+    return open_corpus(_prepared_folder(data, folder))
+
+
+def _prepared_folder(data: DataConfig, folder: pathlib.Path) -> pathlib.Path:
     prepared = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
     if prepared is None:
         raise ElmoFastError(
             f"{folder / CORPUS_FOLDER} is not there, though another process has prepared it; save_dir must be on "
             "a file system that all machines see"
         )
-    return open_corpus(prepared)
+    return prepared
 
 
-def open_heldout_corpus(prefix: str | None, training: Corpus) -> Corpus | None:
-    """Open the held-out corpus with vocabulary and tokenizer of the training corpus.
+def open_heldout_corpus(
+    data: DataConfig, training: Corpus, folder: pathlib.Path, report: Callable[[str], None]
+) -> Corpus | None:
+    """Open the held-out corpus with vocabulary and tokenizer of the training corpus; folder: of the run.
 
     Raises ElmoFastError if a prepared one has a different vocabulary.
     """
+    prefix = data.heldout_prefix
+    if data.heldout_share:
+        prefix = str(heldout_of(_prepared_folder(data, folder)))
     if prefix is None:
         return None
-    if not is_prepared(prefix):
-        return read_corpus(prefix, training.vocabulary, training.tokenizer)
+    if not data.heldout_share and not is_prepared(prefix):
+        return read_corpus(prefix, training.vocabulary, training.tokenizer, **data.reading)
     corpus = open_corpus(prefix)
     if corpus.vocabulary.words != training.vocabulary.words:
         raise ElmoFastError(
             f"heldout_prefix {prefix}: prepared with another vocabulary than the training text; use that"
         )
+    if data.heldout_share:
+        report(heldout_line(corpus, training))
     return corpus
 
 

@@ -1,7 +1,6 @@
 """A dry run: what a run takes, measured in a few steps of it, in a folder that is then removed."""
 
 import dataclasses
-import os
 import pathlib
 import shutil
 import tempfile
@@ -14,13 +13,13 @@ from elmo_fast._io.atomic_file import free_bytes
 from elmo_fast._runtime.memory import available, resident, size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.corpus import is_prepared
+from elmo_fast.corpus.pieces import bytes_of_text
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import PretrainConfig, validate
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.processes import join_processes, local_device
 from elmo_fast.pretrain.run import Run
 from elmo_fast.pretrain.trainer import LONGEST_UNSAVED, TRAINED_PER_EVALUATED, Trainer
-from elmo_fast.text import files_matching
 
 # Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.
 # The first steps allocate memory and fill caches, and a processor that was idle is faster for a moment.
@@ -43,7 +42,7 @@ def dry_run(
     if not is_prepared(data.train_prefix):
         if is_prepared(save_dir / CORPUS_FOLDER):
             data = dataclasses.replace(data, train_prefix=str(save_dir / CORPUS_FOLDER))
-        elif (text := sum(map(os.path.getsize, files_matching(data.train_prefix)))) > MOST_TEXT:
+        elif (text := bytes_of_text(data.train_prefix, data.format_in)) > MOST_TEXT:
             raise ElmoFastError(
                 f"{data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and give its "
                 "folder as train_prefix"
@@ -89,7 +88,7 @@ def _steps(trainer: Trainer) -> str:
     if rows < optimizer.batch_size:
         parts.append(f"{rows} rows in each of {trainer.processes.size} processes")
     parts.append(f"a checkpoint every {run.checkpoint_interval:,} steps or {duration(LONGEST_UNSAVED)}")
-    if data.heldout_prefix is not None:
+    if data.has_heldout:
         seconds = trainer.evaluation_seconds
         longer = f"{TRAINED_PER_EVALUATED} times what an evaluation takes, if that is longer"
         whichever = f" or {duration(seconds)} ({longer}), whichever comes first," if seconds else ""

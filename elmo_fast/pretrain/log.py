@@ -132,12 +132,17 @@ class TrainingProgress:
         )
 
 
+# Called with the step, and figures by their names, such as "train/loss" and "heldout/perplexity".
+OnMetrics = Callable[[int, dict[str, float]], object]
+
+
 class RunLog:
     """The log of one run.
 
     folder: of the run; report: takes each line for people; step: of the checkpoint to resume from, None for a
     new one; unreported: steps before it that no report has averaged; evaluated: step of its newest evaluation, None if
-    not known; tensorboard: whether to write for TensorBoard too; silent: say and write nothing (another process does).
+    not known; tensorboard: whether to write for TensorBoard too; on_metrics: takes step and figures of each row on
+    training and each evaluation; silent: say and write nothing (another process does).
     """
 
     def __init__(
@@ -149,9 +154,11 @@ class RunLog:
         unreported: int = 0,
         evaluated: int | None = None,
         tensorboard: bool = False,
+        on_metrics: OnMetrics | None = None,
         silent: bool = False,
     ) -> None:
         self.folder, self._report, self._silent = folder, report, silent
+        self._on_metrics = None if silent else on_metrics
         self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported, evaluated)
         self._board = open_tensorboard(folder / "tensorboard", step) if tensorboard and not silent else None
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
@@ -198,16 +205,20 @@ class RunLog:
         self.say(f"eval   step {step} | held-out perplexity {perplexity}")
 
     def _write(self, **row: Any) -> None:
+        event, step = row.get("event", "train"), row["step"]
+        numbers = {name: value for name, value in row.items() if name != "step" and isinstance(value, int | float)}
+        figures = {f"{event}/{name}": value for name, value in numbers.items() if event in ("train", "heldout")}
         try:
             if self._metrics is not None:
                 self._metrics.write(**row)
-            if self._board is not None and row.get("event") in (None, "heldout"):
-                for name, value in row.items():
-                    if name not in ("event", "step") and isinstance(value, int | float):
-                        self._board.add_scalar(f"{row.get('event', 'train')}/{name}", value, row["step"])
+            if self._board is not None:
+                for name, value in figures.items():
+                    self._board.add_scalar(name, value, step)
         except OSError as error:
             # A row is not worth a run; checkpoints keep what counts.
             warnings.warn(f"not written to {METRICS_FILE}: {sentence_of(error)}; training continues", stacklevel=3)
+        if figures and self._on_metrics is not None:
+            self._on_metrics(step, figures)
 
 
 def open_tensorboard(folder: pathlib.Path, step: int | None) -> Any:

@@ -1,9 +1,15 @@
-"""The page that a model has on the hub: what it is, how it was trained, how it is used."""
+"""The page that a model has in its folder and on the hub: what it is, how it was trained, how it is used."""
 
+import hashlib
+import pathlib
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
+import elmo_fast
+from elmo_fast._io.atomic_file import write_text
 from elmo_fast.checkpoints import ElmoOptions, State
 from elmo_fast.pretrain.metrics import Metrics
 
@@ -17,38 +23,72 @@ embedder = ElmoEmbedder.from_pretrained("{name}")
 layers = embedder.embed_sentence(["Pretrained", "biLMs", "are", "useful", "."])  # [{layers}, 5, {width}] float32
 ```
 
-`Elmo.from_pretrained("{name}")` is the torch module with learned mixes of the layers; `elmo-fast download {name}`
-fetches the files, for `elmo-fast embed`{eval} and `elmo-fast convert`. The package is elmo_fast, with its extra `hub`.
+`Elmo.from_pretrained("{name}")` is the torch module with learned mixes of the layers; {files},
+for `elmo-fast embed`{eval} and `elmo-fast convert`. The package is elmo_fast {package}.
 """
+CARD = "README.md"
+# The last line of a card, before the digest of what stands above it.
+_MARK = "<!-- Written by elmo_fast, which replaces this file only while it is unchanged: "
+
+
+def is_unchanged(page: str) -> bool:
+    """Return whether a page is a card as `write_card` wrote it."""
+    card, mark, digest = page.rpartition(_MARK)
+    return bool(mark) and digest == f"{hashlib.sha256(card.encode()).hexdigest()} -->\n"
+
+
+def rows_of(card: str, title: str) -> dict[str, str]:
+    """Return the rows of a card's table."""
+    table = card.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| (\w.*?) \| (.*) \|$", table, re.MULTILINE))
+
+
+def write_card(folder: pathlib.Path, card: str) -> bool:
+    """Write a card as README.md into a folder; False if there is another one that is no unchanged card."""
+    path = folder / CARD
+    if path.exists() and not is_unchanged(path.read_text(encoding="utf-8", errors="replace")):
+        return False
+    write_text(path, f"{card}{_MARK}{hashlib.sha256(card.encode()).hexdigest()} -->\n")
+    return True
 
 
 def model_card(
-    name: str, state: State, options: ElmoOptions, metrics: Metrics | None = None, licence: str | None = None
+    name: str,
+    state: State,
+    options: ElmoOptions,
+    metrics: Metrics | None = None,
+    licence: str | None = None,
+    text: Mapping[str, str] | None = None,
+    training: Mapping[str, str] | None = None,
 ) -> str:
-    """README.md of a model on the hub, with its YAML head.
+    """README.md of a model in a folder or on the hub, with the YAML head that the hub reads.
 
-    name: "user/name"; metrics: of the run that made the model, up to the step of the model, where there is one;
-    licence: its name as the hub has it, such as apache-2.0.
+    name: of the folder, or "user/name"; metrics: of the run that made the model, up to the step of the model, where
+    there is one; licence: its name as the hub has it, such as apache-2.0; text, training: rows on them that the others
+    do not have.
     """
     import yaml
 
     head: dict[str, Any] = {"library_name": "elmo_fast"} | ({"license": licence} if licence else {})
     head |= {"pipeline_tag": "feature-extraction", "tags": ["elmo", "bilm"]}
-    training = _table("Training", _training(options, metrics))
+    tables = _table("Text", text or {}) + _table("Training", _training(options, metrics) | dict(training or {}))
+    on_hub = "/" in name
     use = _USE.format(
         name=name,
         layers=options.lstm.n_outputs + 1,
         width=2 * options.lstm.projection_dim,
         eval=", `elmo-fast eval`" if "softmax.bias" in state else "",
+        files=f"`elmo-fast download {name}` fetches the files" if on_hub else f"`--model {name}` names the folder",
+        package=elmo_fast.__version__ + (", with its extra `hub`" if on_hub else ""),
     )
     return (
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n\n# {name.partition('/')[2]}\n\n"
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n\n# {name.rpartition('/')[2]}\n\n"
         "A bidirectional language model (ELMo, Peters et al. 2018), whose layers are vectors of words in their context."
-        f"\n\n{_table('Architecture', described_model(state, options))}{training}{use}"
+        f"\n\n{_table('Architecture', described_model(state, options))}{tables}{use}"
     )
 
 
-def _table(title: str, rows: dict[str, str]) -> str:
+def _table(title: str, rows: Mapping[str, str]) -> str:
     lines = [f"| {key} | {value} |" for key, value in rows.items()]
     return "\n".join([f"## {title}", "", "| | |", "|:--|:--|", *lines, "", ""]) if rows else ""
 
@@ -94,6 +134,7 @@ def _training(options: ElmoOptions, metrics: Metrics | None) -> dict[str, str]:
     if metrics is not None and metrics.steps:
         last = metrics.steps[-1]
         rows["steps"] = f"{last['step']:,}"
+        rows["training loss"] = f"{last['loss']:.3f}"
         rows["words seen"] = f"{last['words']:,}, each in both directions"
         for key, kind in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
             if key in last:

@@ -39,7 +39,9 @@ from elmo_fast.pretrain.corpora import (
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.init_from import Origin, load_origin, load_word_vectors, text_settings
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
-from elmo_fast.pretrain.log import RunLog
+from elmo_fast.pretrain.log import OnMetrics, RunLog
+from elmo_fast.pretrain.metrics import read_metrics
+from elmo_fast.pretrain.model_card import CARD, model_card, write_card
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
 from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import Vocabulary
@@ -76,17 +78,20 @@ def pretrain(
     config: PretrainConfig,
     *,
     report: Callable[[str], None] = print,
+    on_metrics: OnMetrics | None = None,
     device: torch.device | str = "cpu",
 ) -> RunResult:
-    """Train as configured and leave in save_dir: the model, vocab.txt, pretrain.yaml, metrics.jsonl, checkpoints.
+    """Train as configured and leave in save_dir: the model, README.md on it, vocab.txt, metrics.jsonl, checkpoints.
 
     Resumes from the newest checkpoint of save_dir, if there is one. Under torchrun all processes train together.
-    report: takes each line for people, in the process that leads.
+    report: takes each line for people, in the process that leads; on_metrics: called there with the step and the
+    figures ("train/loss", "heldout/perplexity", ...) of each row of metrics.jsonl and each evaluation. What it raises
+    ends the run, which can be resumed.
 
     Raises ElmoFastError with every complaint about the configuration.
     """
     with Run.begin(config, report, device) as run:
-        trainer = run.build(*run.open_text())
+        trainer = run.build(*run.open_text(), on_metrics)
         stopped_by, signal = trainer.train()
         return run.finish(trainer, stopped_by, signal)
 
@@ -152,7 +157,7 @@ class Run:
                 else open_prepared_corpus(data, self.folder)
             )
         )
-        heldout = open_heldout_corpus(data.heldout_prefix, corpus)
+        heldout = open_heldout_corpus(data, corpus, self.folder, self.say)
         texts = {"the training text": corpus.fingerprint, "the held-out text": heldout and heldout.fingerprint}
         processes.check_same(texts)
         warn_of_unknown(corpus)
@@ -171,7 +176,7 @@ class Run:
             self.resumed = state_to_resume(self.resumed, self.config, corpus)
         return corpus, heldout
 
-    def build(self, corpus: Corpus, heldout: Corpus | None) -> Trainer:
+    def build(self, corpus: Corpus, heldout: Corpus | None, on_metrics: OnMetrics | None = None) -> Trainer:
         """Return the trainer of the model, new or resumed, with pretrain.yaml and the log in the folder."""
         config, vocabulary, resumed, processes = self.config, corpus.vocabulary, self.resumed, self.processes
         processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)  # before memory is taken
@@ -187,7 +192,7 @@ class Run:
         if resumed is not None:
             position = resumed.position
             at = {"step": position.step, "unreported": len(position.unreported), "evaluated": position.best.last}
-        more = {"tensorboard": config.run.tensorboard}
+        more: dict[str, Any] = {"tensorboard": config.run.tensorboard, "on_metrics": on_metrics}
         record = processes.run_leader_first(
             lambda leads: self.stack.enter_context(RunLog(self.folder, self.say, **at, **more, silent=not leads))
         )
@@ -207,6 +212,7 @@ class Run:
         steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
         if self.processes.leads:
             save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
+            self._write_card(trainer)
             if steps == 0:
                 warnings.warn(
                     f"no step was taken: the model in {self.folder} has the weights that the run began with",
@@ -216,6 +222,29 @@ class Run:
         self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
         vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity
         return RunResult(steps, seconds, stopped_by, signal, model, vocabulary, self.folder, heldout)
+
+    def _write_card(self, trainer: Trainer) -> None:
+        """Write README.md on the model, unless the user has written or edited it."""
+        data, optimizer, corpus, heldout = self.config.data, self.config.optimizer, trainer.corpus, trainer.heldout
+        size, unknown = len(corpus.vocabulary), corpus.unknown / corpus.tokens
+        text = {
+            "text": f"{pathlib.Path(data.train_prefix).name}: {corpus.tokens:,} words, {corpus.sentences:,} sentences",
+            "vocabulary": f"{size:,} words; {unknown:.2%} of the text is outside and predicted as <UNK>",
+            "tokenizer": corpus.tokenizer or "whitespace",
+        }
+        if heldout is not None:
+            name = pathlib.Path(data.heldout_prefix or f"{data.heldout_share} of the lines").name
+            text["held-out text"] = f"{name}: {heldout.tokens:,} words, {heldout.sentences:,} sentences"
+        card = model_card(
+            self.folder.resolve().name,
+            trainer.model.checkpoint_state(),
+            trainer.model.options,
+            read_metrics(self.folder).until(trainer.progress.step),
+            text=text,
+            training={"optimizer": f"{optimizer.optimiser}, learning rate {optimizer.rate:g}"},
+        )
+        if not write_card(self.folder, card):
+            self.say(f"card   {self.folder / CARD} is not as it was written: it stays, without this run's figures")
 
 
 def find_checkpoint_to_resume(folder: pathlib.Path, resume: str, report: Callable[[str], None]) -> TrainingState | None:

@@ -71,7 +71,7 @@ def evaluation_intervals(config: PretrainConfig, total_steps: int) -> tuple[int,
     """
     run = config.run
     steps = run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
-    if config.data.heldout_prefix is None or run.heldout_interval is not None or run.max_seconds is None:
+    if not config.data.has_heldout or run.heldout_interval is not None or run.max_seconds is None:
         return steps, None
     return steps, run.max_seconds / EVALUATIONS
 

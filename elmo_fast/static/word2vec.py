@@ -12,7 +12,7 @@ import numpy as np
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.text import files_matching, read_sentences
+from elmo_fast.text.sources import sentences_of
 
 ALGORITHMS = ("sg", "cbow")
 OBJECTIVES = ("ns", "hs")
@@ -152,10 +152,9 @@ def train_word2vec(
 
 @contextlib.contextmanager
 def _one_file(pattern: str, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Yield the text as one file that gensim reads as `read_sentences` does: with single spaces, not packed."""
+    """Yield the text as one file that gensim reads as `sentences_of` does: with single spaces, not packed."""
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
         together = os.path.join(folder, "text.txt")
         with open(together, "w", encoding="utf-8", newline="\n") as out:
-            for path in files_matching(pattern):
-                out.writelines(f"{' '.join(words)}\n" for _, words in read_sentences(path, tokenizer))
+            out.writelines(f"{' '.join(sentence.tokens)}\n" for sentence in sentences_of(pattern, tokenizer))
         yield together

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmo_fast.errors import check_choice
-from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
+from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_directions
 from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.tasks.config import POOLINGS
 from elmo_fast.tasks.crf import CRF
@@ -63,7 +63,7 @@ class BiLSTM(nn.Module):
         for number, pair in enumerate(self.layers):
             if number:
                 x = dropout(x, self.dropout, self.training)
-            outputs, _ = run_beside(list(pair), [x, x], lengths, None, reverse=(False, True))  # type: ignore[call-overload]
+            outputs, _ = run_directions(list(pair), [x, x], lengths, None, reverse=(False, True))  # type: ignore[call-overload]
             x = torch.cat([outputs[0], outputs[1]], dim=-1)
         return x
 

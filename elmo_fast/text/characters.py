@@ -11,6 +11,7 @@ a (cut) word that its lexicon lacks is <oov>.
 """
 
 import abc
+import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ class Spelling(abc.ABC):
             for i, sentence in enumerate(whole):
                 matrix[i, : len(sentence)] = [number(word, len(numbers) + 1) for word in sentence]
             rows = self.rows(list(numbers))
+            warn_of_decomposed(numbers)
         except (AttributeError, TypeError):
             for _ in checked_sentences(batch, "batch"):  # raises, naming the word
                 pass
@@ -205,6 +207,21 @@ def _warn_of_cut_words(words: TypeTable, is_cut: "np.ndarray[Any, np.dtype[np.bo
         "(tokenizer=), a segmenter for Japanese, Thai and other text without spaces",
         stacklevel=4,
     )
+
+
+def warn_of_decomposed(words: Iterable[str]) -> None:
+    """Warn, once in a process, of words with combining marks that NFC composes; `words`: distinct ones."""
+    if "NFC" in _units_warned_of or (text := "\n".join(words)).isascii() or unicodedata.is_normalized("NFC", text):
+        return
+    apart = [word for word in text.split("\n") if len(unicodedata.normalize("NFC", word)) < len(word)]
+    if apart:
+        _units_warned_of.add("NFC")
+        warnings.warn(
+            f"words whose combining marks Unicode's form NFC would compose: {len(apart)}, such as {quoted(apart[0])}; "
+            "written composed, each is another word to the model. A tokenizer whose name ends in +nfc composes them "
+            "(--tokenizer whitespace+nfc), and a model stores the one that it is trained with",
+            stacklevel=4,
+        )
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:

@@ -10,7 +10,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 
 from elmo_fast._io import compressed
@@ -29,8 +28,7 @@ def files_matching(pattern: str) -> list[str]:
 
     Itself, those of a glob ('corpus/part-*'), or all files of a folder.
 
-    Files of a folder whose names begin with a dot are skipped. Warns of one whose name is a table's, which is read as
-    text. Raises ElmoFastError if there is none.
+    Files of a folder whose names begin with a dot are skipped. Raises ElmoFastError if there is none.
     """
     if os.path.isdir(pattern):
         with os.scandir(pattern) as entries:
@@ -42,12 +40,6 @@ def files_matching(pattern: str) -> list[str]:
         paths = [name for name in names if not os.path.isdir(name)]
         if not paths:
             raise ElmoFastError(f"{pattern}: no file matches")
-    for path in (path for path in paths if ending(path) in (".csv", ".tsv", ".jsonl")):
-        warnings.warn(
-            f"{path} is read as text, each line with all its columns; write the column with the sentences to a text "
-            "file, one per line",
-            stacklevel=1,  # here, so that it is printed once
-        )
     return paths
 
 

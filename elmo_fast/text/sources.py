@@ -11,14 +11,14 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, TypedDict, Unpack
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean, quoted, require
 from elmo_fast.op_choices import FORMATS_IN
 from elmo_fast.text.checks import checked_sentences
-from elmo_fast.text.sentences import ending, read_lines, rereadable, whole_lines
+from elmo_fast.text.sentences import ending, files_matching, read_lines, rereadable, whole_lines
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 
@@ -403,6 +403,39 @@ _NO_TEXT = {
 }
 
 
+class Reading(TypedDict, total=False):
+    """Arguments of `opened_source` for tables; each has the default that it has there."""
+
+    format_in: str | None
+    column: str
+    split: str
+
+
+def input_format(path: str | os.PathLike[str], format_in: str | None = None) -> str:
+    """Return the format of a file, `format_in` or that of its name; warn of a name that is no text's."""
+    if format_in is None and (advice := _NO_TEXT.get(ending(path))):
+        warnings.warn(
+            f"{os.fspath(path)} is read as text, a sentence per line; {advice}; format_in=text omits this warning",
+            stacklevel=5,
+        )
+    check_choice("format_in", format_in := format_in or detected_format(path), FORMATS_IN)
+    return format_in
+
+
+def files_to_read(pattern: str, format_in: str | None = None) -> list[tuple[str, str]]:
+    """Return the path and the format of each file that `files_matching` finds, or of the one dataset."""
+    if (format_in or detected_format(pattern)) == "dataset":
+        return [(pattern, "dataset")]
+    return [(path, input_format(path, format_in)) for path in files_matching(pattern)]
+
+
+def sentences_of(pattern: str, tokenizer: str | None = None, **reading: Unpack[Reading]) -> Iterator[Sentence]:
+    """Yield the sentences of all files that a pattern names (`files_to_read`), without tokens where a line is blank."""
+    for path, kind in files_to_read(pattern, reading.get("format_in")):
+        with opened_source(path, tokenizer=tokenizer, **reading | {"format_in": kind}) as source:
+            yield from source.sentences()
+
+
 @contextlib.contextmanager
 def opened_source(
     path: str | os.PathLike[str],
@@ -418,13 +451,7 @@ def opened_source(
     by `detected_format`; column, split: of tables; tokenizer: one of TOKENIZERS, not for FASTA and lists of tokens.
     Raises: ElmoFastError, OSError.
     """
-    if format_in is None and (advice := _NO_TEXT.get(ending(path))):
-        warnings.warn(
-            f"{os.fspath(path)} is read as text, a sentence per line; {advice}; format_in=text omits this warning",
-            stacklevel=4,
-        )
-    format_in = format_in or detected_format(path)
-    check_choice("format_in", format_in, FORMATS_IN)
+    format_in = input_format(path, format_in)
     if format_in == "dataset":
         yield HubDataset(path, column, split, tokenizer)
         return

@@ -17,6 +17,7 @@ from elmo_fast.op_choices import TOKENIZERS, Tokenizer
 
 Tokenize = Callable[[str], list[str]]
 RAW_TEXT: Tokenizer = "basic"  # of strings, for a model that stores no tokenizer
+NFC = "+nfc"
 CACHED_WORDS = 1 << 16
 LINES_LOOKED_AT = 100  # by first_raw_line
 RAW_TEXT_ADVICE = (
@@ -55,13 +56,15 @@ def tokenizer(name: str | Tokenize | None) -> Tokenize:
         "spacy": the rules of spaCy for English (extra spacy)
         "logs": as basic; numbers, hexadecimal numbers, addresses, paths and times become <NUM>, <HEX>, <ADDRESS>,
             <PATH> and <TIME>
+        any of them with "+nfc": the same, of text in Unicode's form NFC, which composes letters and combining marks
 
     Raises ElmoFastError, MissingExtraError.
     """
     if callable(name):
         return name
     check_choice("tokenizer", name := name or "whitespace", TOKENIZERS)
-    return _tokenizer(name)
+    split = _tokenizer(name.removesuffix(NFC))
+    return (lambda text: split(unicodedata.normalize("NFC", text))) if name.endswith(NFC) else split
 
 
 @cache

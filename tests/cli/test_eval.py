@@ -115,14 +115,26 @@ def test_a_text_that_changes_meanwhile_is_noticed(text, tmp_path):
     for changed in ("the cat sat .\n", "the cat sat .\nbirds\nmore\n", "the cat .\nbirds\n"):
         (tmp_path / "a.txt").write_text(changed)
         with pytest.raises(ElmoFastError, match="changed while being read"):
-            eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.zeros((2, 3)))
+            eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.zeros((2, 3)), {})
     assert not (tmp_path / "out.tsv").exists()
 
 
 def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
     corpus = read_corpus(text, Vocabulary(WORDS))
-    eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5))
+    eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5), {})
     assert table(tmp_path / "out.tsv")[0] == pytest.approx([2, 4, 1e5, 1e5, *[math.exp(700)] * 3])
+
+
+def test_a_table_is_evaluated_by_its_column_and_counted_by_rows(model, text, tmp_path):
+    """With the figures of the text; --tokenizer, --column and --format_in as in `embed`."""
+    rows = "".join(f"{number};x\t{line}\n" for number, line in enumerate("".join(FILES.values()).split("\n")))
+    (tmp_path / "a.data").write_text("id\tsaid\n" + rows.replace("on the\tcat", "on the cat"))
+    words = ["eval", "--model", model, "-q", "--per_sentence", tmp_path / "out.tsv"]
+    expected = ran(*words, "--test_prefix", text).stdout
+    before = table(tmp_path / "out.tsv")
+    words += ["--test_prefix", tmp_path / "a.data", "--format_in", "tsv", "--column", "said"]
+    assert ran(*words).stdout == expected
+    assert table(tmp_path / "out.tsv") == before
 
 
 def test_another_vocabulary_of_equal_size_is_refused(model, text, tmp_path):

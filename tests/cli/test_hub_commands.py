@@ -103,6 +103,7 @@ def test_the_page_tells_architecture_training_licence_and_use(hub, run):
         "| clips | cell 3.0, projection 3.0 |",
         "| batch | 3 rows of 5 words |",
         "| steps | 6 |",
+        "| tokenizer | whitespace |",
         f"| words seen | {read_metrics(run).steps[-1]['words']}, each in both directions |",
     ):
         assert line in text

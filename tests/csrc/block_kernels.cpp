@@ -165,9 +165,6 @@ void check_configurations() {
 
 void check_set(const std::string& name, const Shape& shape) {
   if (name == "generic") check_all(kGenericKernels, shape);
-#if defined(__aarch64__)
-  if (name == "neon_bf16") check_pairs("bfloat16, BF16", kNeonBf16Kernel, shape), check_quads("int8, I8MM", kNeonI8mmKernel, shape);
-#endif
 #if defined(__x86_64__)
   if (name == "avx2") check_all(kAvx2Kernels, shape);
   if (name == "avx2_vnni") check_quads("int8, AVX_VNNI", kAvx2VnniKernel, shape);

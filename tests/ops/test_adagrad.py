@@ -15,7 +15,7 @@ from elmo_fast.ops import (
     square_norm,
 )
 from tests.kernels.launch import recording
-from tests.ops.adagrad_cases import every, tensors, triton, written_out
+from tests.ops.adagrad_cases import NO_NUMBER, every, tensors, triton, written_out
 from tests.support.backends import backends
 from tests.support.tolerances import assert_close, assert_no_worse
 
@@ -45,6 +45,19 @@ def test_dense_updates(backend, scale):
     for _ in range(2):
         gradients = tensors()[2]
         check_update(backend, weights, sums, gradients, 0.2, None if scale is None else torch.tensor(scale))
+
+
+@every
+@pytest.mark.parametrize("scale", NO_NUMBER)
+def test_a_scale_that_is_no_number_changes_nothing(backend, scale):
+    """Of dense tensors and of rows, whatever the gradients are: this is how a step is skipped."""
+    weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
+    before, ids = copies([*weights, *sums]), torch.tensor([3, 1, 3])
+    for factor in (1.0, scale):
+        changed = [gradient * factor for gradient in gradients]
+        adagrad_(weights, sums, changed, 0.2, torch.tensor(scale), backend=backend)
+        adagrad_rows_(weights[0], sums[0], ids, changed[0][:3], 0.2, torch.tensor(scale), backend=backend)
+    assert all(torch.equal(a, b) for a, b in zip([*weights, *sums], before, strict=True))
 
 
 @every

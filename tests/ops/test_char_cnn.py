@@ -189,6 +189,21 @@ def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -
 
 
 @pytest.mark.parametrize("backend", KERNELS)
+def test_the_largest_gradients_are_not_lost(backend: str) -> None:
+    """A power of two beyond all others: the scale of float16's operands has a normal inverse all the same."""
+    c, results = case("mixed", 9, 7, widths=FEW).to(torch.float32), []
+    weights, biases = [weight.detach() / 64 for weight in c.weights], [bias.detach() for bias in c.biases]
+    for number in (1.0, 2.0**127):
+        features = char_cnn(c.ids, c.embedding, weights, biases, precision="float16", backend=backend)
+        grad = torch.zeros_like(features)
+        grad[:, 0] = number
+        results += torch.autograd.grad(features, c.embedding, grad)
+    one, other = results
+    assert one.any()
+    torch.testing.assert_close(other, one * 2.0**127, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize(("activation", "number"), [("tanh", 65), *(("relu", number) for number in (-3, 64, 1000))])
 def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activation: str, backend: str) -> None:
     """Rows before the count equal the definition, for any content of the others."""

@@ -67,6 +67,16 @@ def test_the_gate_carries_and_the_first_rows_transform(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ALL)
+def test_a_transform_of_exactly_0_passes_no_gradient(backend: str) -> None:
+    """As torch's relu, of units that nothing reaches: the gate passes half of theirs."""
+    x, weight = torch.ones(3, 4, requires_grad=True), torch.zeros(8, 4)
+    bias = torch.zeros(8, requires_grad=True)
+    highway(x, [weight], [bias], backend=backend).sum().backward()
+    assert bias.grad.tolist() == [0.0] * 4 + [0.75] * 4
+    assert torch.equal(x.grad, torch.full((3, 4), 0.5))
+
+
+@pytest.mark.parametrize("backend", ALL)
 def test_no_layers_and_no_projection_is_a_copy(backend: str) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     y = highway(x, [], [], backend=backend)

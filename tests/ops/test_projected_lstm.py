@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _native, projected_lstm
-from tests.ops.lstm_cases import cast, check, make
+from tests.ops.lstm_cases import cast, check, make, outputs_and_gradients
 from tests.support.backends import HAS_CUDA, backends
 from tests.support.tolerances import assert_no_worse
 
@@ -167,6 +167,22 @@ def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
         y, (h1, c1) = projected_lstm([alone, alone], w, None, held, **options)
         torch.testing.assert_close(out[:, row, :length], y[:, 0], **near)
         torch.testing.assert_close((h[:, row], c[:, row]), (h1[:, 0], c1[:, 0]), **near)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_what_padding_holds_reaches_no_result_and_no_gradient(backend, residual):
+    """The weights' gradients are sums over all steps, in which a NaN times 0 would stay NaN."""
+    lengths, results = torch.tensor([2, 3, 0]), []
+    inputs, *others = make(3, 3, 18, 18, 20, lengths=lengths)
+    for number in (0.0, float("nan")):
+        for x in inputs:
+            for row, length in enumerate(lengths.tolist()):
+                x[row, length:] = number
+        case = cast((inputs, *others), torch.float32)
+        results.append(outputs_and_gradients(case, backend, residual=residual))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
 
 
 @native

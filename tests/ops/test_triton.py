@@ -12,7 +12,7 @@ import torch
 
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _dispatch, _native, _schemas, _triton
+from elmo_fast.ops import _dispatch, _schemas, _triton
 from tests.support.backends import device_of, pretend_gpu
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
@@ -89,7 +89,7 @@ def test_triton_without_pythons_headers_is_refused(hopper, monkeypatch, tmp_path
 def test_torch_compile_traces_the_question(monkeypatch):
     """One graph and no warning on a GPU: neither a cached function nor a look at files is traced."""
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setitem(_native._CAPABILITIES, 0, (9, 0))
+    monkeypatch.setitem(_triton._CAPABILITIES, 0, (9, 0))
 
     def f(x):
         return x + 1 if _triton.unsupported(torch.device("cuda:0"), torch.float32, "float16") is None else x

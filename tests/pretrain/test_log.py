@@ -13,7 +13,7 @@ from elmo_fast.pretrain.log import RunLog, TrainingProgress, open_tensorboard
 from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import StepResult
-from tests.pretrain.toy import toy_config
+from tests.pretrain.toy import quiet, same, toy_config
 
 
 def test_losses_that_are_tensors_are_reported_alike():
@@ -96,6 +96,28 @@ def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
         metrics.write(step=3, words=3, loss=1.0)
     with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
         assert [row["step"] for row in read_metrics(tmp_path).steps] == [1, 3]
+
+
+def test_metrics_go_to_a_callback_whose_error_ends_a_run_that_can_resume(tmp_path):
+    """Each row and each evaluation, by step; the run that resumes ends with the weights of an undisturbed one."""
+    settings = {"max_steps": 6, "heldout_prefix": str(tmp_path / "train-1*"), "heldout_interval": 3}
+    settings |= {"n_epochs": 99, "checkpoint_interval": 3}
+    taken, errors = [], [OSError("the tracker is away")]
+
+    def take(step, figures):
+        if step == 4 and errors:
+            raise errors.pop()
+        taken.append((step, figures))
+
+    with pytest.raises(OSError, match="the tracker is away"):
+        pretrain(toy_config(tmp_path, **settings), report=quiet, on_metrics=take)
+    assert [(step, "heldout/perplexity" in figures) for step, figures in taken] == [(2, False), (3, True)]
+    again = pretrain(toy_config(tmp_path, **settings), report=quiet, on_metrics=take)
+    assert [step for step, _ in taken] == [2, 3, 4, 6, 6]
+    row, figures = read_metrics(again.folder).steps[-1], taken[-2][1]
+    assert figures.items() >= {f"train/{name}": row[name] for name in ("loss", "words", "learning_rate")}.items()
+    whole = pretrain(toy_config(tmp_path, **settings | {"save_dir": str(tmp_path / "whole")}), report=quiet)
+    assert same(again.model.checkpoint_state(), whole.model.checkpoint_state())
 
 
 REPORT = {"seconds": 1.5, "words": 100, "loss": 4.0, "sampled_perplexity": 54.5}

@@ -59,7 +59,7 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
     run = pretrain(config, report=quiet)
     assert {path.name for path in run.folder.iterdir()} == {
         "config.json", "manifest.json", "model.safetensors", "vocab.txt", "pretrain.yaml", "metrics.jsonl",
-        "checkpoints", "corpus", ".lock",
+        "README.md", "checkpoints", "corpus", ".lock",
     }  # fmt: skip
     model = LanguageModel.from_pretrained(run.folder)
     vocabulary = Vocabulary.read(find_vocabulary_file(run.folder))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast.ops import _dispatch, _native, _triton
+from elmo_fast.ops import _dispatch, _triton
 
 HAS_CUDA = torch.cuda.is_available()
 GPU = ("triton",)
@@ -54,7 +54,7 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | N
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(_native, "_CAPABILITIES", {})
+    monkeypatch.setattr(_triton, "_CAPABILITIES", {})
     monkeypatch.setattr(_triton, "WHY_NOT", None)
     monkeypatch.setattr(_triton, "INTERPRETED", False)
 

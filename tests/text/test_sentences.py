@@ -173,15 +173,6 @@ def test_files_matching_a_glob_are_sorted(tmp_path):
         files_matching(f"{tmp_path}/d*")
 
 
-@pytest.mark.parametrize("name", ["a.CSV", "a.jsonl.gz"])
-def test_a_table_that_is_read_as_text_gives_a_warning(tmp_path, name):
-    """By its name, also in a folder."""
-    (tmp_path / name).write_text("")
-    for pattern in (tmp_path, tmp_path / name, tmp_path / "a.*"):
-        with pytest.warns(UserWarning, match=f"{name} is read as text, each line with all its columns"):
-            assert files_matching(str(pattern)) == [str(tmp_path / name)]
-
-
 def test_a_folder_stands_for_its_files(tmp_path):
     """Not for those of folders in it, nor for hidden ones."""
     (tmp_path / "sub").mkdir()

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import register_op
-from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, described
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, checked, described
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 from elmo_fast.ops.adagrad import reference
 
@@ -173,13 +173,7 @@ def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
     Args:
         tensors: at least one, of one floating dtype and device, any shapes and strides
         backend: "auto", "native", "triton" or "reference"
-
-    Raises:
-        ElmoFastError: no tensor, or tensors of different dtypes or devices.
     """
-    if not tensors:
-        raise ElmoFastError("square_norm: tensors must hold at least one tensor; got none")
-    check_same("square_norm", "tensors", tensors, floating=True)
     backend = select("adagrad", backend, tensors[0].device, tensors[0].dtype)
     return (registered_op("square_norm", backend) if backend == "triton" else reference.square_norm)(list(tensors))
 
@@ -199,11 +193,7 @@ def merged_square_norm(
 
     Returns:
         [], dtype of rows
-
-    Raises:
-        ElmoFastError: shapes, dtypes or devices that do not fit.
     """
-    _check_rows("merged_square_norm", ids, rows, order, rows.shape[1:])
     backend = select("adagrad", backend, rows.device, rows.dtype)
     if backend == "native":
         return reference.square_norm([_merged(ids, rows, num_words)[1]])

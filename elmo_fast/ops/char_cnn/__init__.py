@@ -17,9 +17,10 @@ from elmo_fast.ops._checks import (
     check_same,
     check_shapes,
     check_values,
+    checked,
     described,
 )
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
 from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import first_rows

@@ -15,9 +15,10 @@ from elmo_fast.ops._checks import (
     check_shapes,
     check_tensor,
     check_words,
+    checked,
     described,
 )
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops.hierarchical_softmax import reference

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, register_op, requires_grad
-from elmo_fast.ops._checks import check_count, check_same, check_shapes, check_tensor
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._checks import check_count, check_same, check_shapes, check_tensor, checked
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
 from elmo_fast.ops._precision import check_no_gradient, under_autocast
 from elmo_fast.ops._table_rows import first_rows
@@ -111,7 +111,8 @@ def _check(
     if projection_bias is not None:
         shaped.append(("projection_bias", projection_bias, "D"))
     check_shapes(op, *shaped, **({"2W": 2 * x.shape[1]} if x.dim() == 2 else {}))
-    check_same(op, "x, weights, biases and projection", [tensor for _, tensor, _ in shaped], floating=True)
+    _, tensors, _ = zip(*shaped, strict=True)
+    check_same(op, "x, weights, biases and projection", tensors, floating=True)
 
 
 def _fake(a: Any) -> Tensor:

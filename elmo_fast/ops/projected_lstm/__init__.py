@@ -18,9 +18,10 @@ from elmo_fast.ops._checks import (
     check_shapes,
     check_tensor,
     check_values,
+    checked,
     described,
 )
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
 from elmo_fast.ops._precision import check_no_gradient, under_autocast
 from elmo_fast.ops.projected_lstm import reference
@@ -77,12 +78,16 @@ def projected_lstm(
     Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
     """
     op, directions, masks = "projected_lstm", len(inputs), list(recurrent_masks or ())
-    _check_lists(directions, weights, reverse, recurrent_masks)
+    if not directions or not directions == len(weights) == len(reverse) or len(masks) not in (0, directions):
+        raise ElmoFastError(
+            f"{op}: inputs, weights, reverse and recurrent_masks must have one entry per direction; "
+            f"got {directions}, {len(weights)}, {len(reverse)} and {len(masks) or 'none'}"
+        )
     check_tensor(op, "inputs", inputs[0])
     if state is not None and not (isinstance(state, tuple | list) and len(state) == 2):
         got = described(state) if isinstance(state, Tensor) else quoted(state)
         raise ElmoFastError(f"{op}: state must be a pair (h [R, B, D], c [R, B, H]), or None; got {got}")
-    floats: Sequence[Tensor] = [*inputs, *(mask.detach() for mask in masks), *(state or ())]
+    floats: Sequence[Tensor] = [*inputs, *map(Tensor.detach, masks), *(state or ())]
     precision, floats, no_autocast = under_autocast(precision, floats[0].device, *floats, int8=True)
     inputs, masks = list(floats[:directions]), list(floats[directions : directions + len(masks)])
     state = None if state is None else (floats[-2], floats[-1])
@@ -125,17 +130,6 @@ def projected_lstm(
     return outputs, (h, c)
 
 
-def _check_lists(
-    directions: int, weights: Sequence[LSTMWeights], reverse: Sequence[bool], masks: Sequence[Tensor] | None
-) -> None:
-    if directions and directions == len(weights) == len(reverse) == (directions if masks is None else len(masks)):
-        return
-    raise ElmoFastError(
-        "projected_lstm: inputs, weights, reverse and recurrent_masks must have one entry per direction; "
-        f"got {directions}, {len(weights)}, {len(reverse)} and {'none' if masks is None else len(masks)}"
-    )
-
-
 def _check(
     inputs: Sequence[Tensor],
     weight_ih: Sequence[Tensor],
@@ -160,7 +154,9 @@ def _check(
         raise ElmoFastError(f"{op}: all directions must have a weight_hr, or none; got {len(projections)}")
     if not projections and size != gates // 4:
         raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
-    shaped = [("weight_hr", weight, "D H") for weight in projections]
+    shaped = []
+    for weight in projections:
+        shaped.append(("weight_hr", weight, "D H"))
     if lengths is not None:
         check_dtype(op, "lengths", lengths, torch.int64)
         shaped.append(("lengths", lengths, "B"))

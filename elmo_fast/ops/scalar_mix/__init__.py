@@ -9,15 +9,8 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import Backward, register_op
-from elmo_fast.ops._checks import (
-    check_device,
-    check_dtype,
-    check_same,
-    check_shapes,
-    check_tensor,
-    described,
-)
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, check_tensor, checked, described
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops.scalar_mix import reference
 
 

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._autograd import Backward, register_op, requires_grad
-from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor, checked
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import fake_of_samples, saved_of_samples, shapes_of_rows, table_gradients
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS, log_expected_counts

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import register_op
-from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, check_words, described
-from elmo_fast.ops._dispatch import checked, register, registered_op, select
+from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, check_words, checked, described
+from elmo_fast.ops._dispatch import register, registered_op, select
 
 
 class GloveWeights(NamedTuple):
