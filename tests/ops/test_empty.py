@@ -23,18 +23,15 @@ def emptied(tensor, size):
     return tensor[tuple(slice(1, 1) if each in gates else slice(None) for each in tensor.shape)]
 
 
-# The Triton kernels of the LSTM need rows, widths and cells.
 CASES = at_each_precision("float32", "float16", calls={name: ALL[name] for name in SIZES}, reference=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "backend", "precision"),
-    [each for each in CASES if "projected_lstm" not in each.values[0] or each.values[1] != "triton"],
-)
+@pytest.mark.parametrize(("name", "backend", "precision"), CASES)
 def test_a_size_may_be_zero(name, backend, precision):
     """Results and gradients are the definition's in float64: a bias alone, its gradient, or nothing."""
     call, tensors, how = placed(name, backend, precision)
-    for size in SIZES[name]:
+    # The Triton kernels of the LSTM take batches without rows, but need widths and cells.
+    for size in SIZES[name][: 1 if "projected_lstm" in name and backend == "triton" else None]:
         few = {key: emptied(tensor, size) for key, tensor in tensors.items()}
         (actual, gradients), (truth, d_truth) = (
             call.results(each, **options)

@@ -232,7 +232,10 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
         like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
         like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
         like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
-        *(zeros.view(r, b, -1) for zeros in like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h])),
+        *(
+            zeros.view(r, b, width)
+            for zeros, width in zip(like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h]), (d, h), strict=True)
+        ),
     )
 
 
@@ -269,7 +272,7 @@ def scan(
             )  # fmt: skip
 
 
-def of_weights(layer: Layer, steps: Steps, grads: Gradients) -> list[Tensor]:
+def of_weights(layer: Layer, steps: Steps, grads: Gradients, project: bool) -> list[Tensor]:
     """Compute the gradients of W_ih, W_hh, bias and W_hr, directions concatenated: one product over all steps."""
     gates = grads.gates.flatten(1, 2).transpose(1, 2)
     gradients = [
@@ -277,7 +280,7 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients) -> list[Tensor]:
         _triton.matmul(gates, steps.hidden.narrow(1, 0, layer.time).flatten(1, 2), torch.float32),
         grads.gates.sum((1, 2), dtype=torch.float32),
     ]
-    if grads.hidden.numel():
+    if project:
         projections = grads.projections.flatten(1, 2).transpose(1, 2)
         gradients.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
     return gradients
@@ -306,7 +309,7 @@ def backward(a: Any) -> tuple[Any, ...]:
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     scan(layer, steps, others, masks, falling, grads)
     empty = a.d_outputs.new_empty
-    d_weights = of_weights(layer, steps, grads) if a.need_weights else []
+    d_weights = of_weights(layer, steps, grads, bool(a.weight_hr)) if a.need_weights else []
     d_weights += [empty(0) for _ in range(4 - len(d_weights))]
     d_inputs = of_inputs(layer, grads, weight_ih, a, order, falling) if a.need_inputs else []
     if not a.need_h0:
