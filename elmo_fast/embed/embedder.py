@@ -22,6 +22,7 @@ from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, Write, check_room, format_of
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
+from elmo_fast.modules._loading import explains_missing_arguments
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.elmo import save_bilm
@@ -52,7 +53,13 @@ class ElmoEmbedder:
     Source: AllenNLP 0.9's `ElmoEmbedder`.
     """
 
+    _advice = (
+        "for a model by its name or folder, write {name}.from_pretrained({model}); AllenNLP's default is "
+        '{name}.from_pretrained("original", stateful=True)'
+    )
+
     @with_bilm_keywords
+    @explains_missing_arguments
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,

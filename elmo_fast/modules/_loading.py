@@ -5,7 +5,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from elmo_fast._io.atomic_folder import read_folder
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
-from elmo_fast.errors import ElmoFastError, check_choice, refuse
+from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
@@ -24,6 +24,7 @@ from elmo_fast.text import Vocabulary
 
 Weights = Mapping[str, Tensor]
 _Module = TypeVar("_Module", bound=nn.Module)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
@@ -40,6 +41,25 @@ class Module(nn.Module):
         names = [*(name for kind in kinds for name in inspect.signature(kind).parameters), "output_dim"]
         settings = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return ", ".join(f"{n}={v!r}" for n, v in settings.items() if isinstance(v, str | int | float | None))
+
+
+def explains_missing_arguments(constructor: _Function) -> _Function:
+    """Let a constructor that is called with too few arguments raise ElmoFastError: which are missing, and what to do.
+
+    The class's `_advice` says that, with {name} for that of the class and {model} for its only value.
+    """
+    _, *parameters = inspect.signature(constructor).parameters.values()
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+
+    @functools.wraps(constructor)
+    def called(self: Any, *values: Any, **named: Any) -> None:
+        if missing := [name for name in needed[len(values) :] if name not in named]:
+            given = quoted(values[0]) if len(values) == 1 and isinstance(values[0], str) else "'mini'"
+            advice = self._advice.format(name=type(self).__name__, model=given)
+            raise ElmoFastError(f"{type(self).__name__} also needs {', '.join(missing)}; {advice}")
+        constructor(self, *values, **named)
+
+    return cast(_Function, called)
 
 
 # Hooks that compute a layer's weight from other parameters before each forward pass, whatever its input.

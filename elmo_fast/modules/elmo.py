@@ -22,7 +22,14 @@ from elmo_fast.checkpoints import (
     task_settings,
 )
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules._loading import Module, load_state, never_called, vocabulary_of, without_prefix
+from elmo_fast.modules._loading import (
+    Module,
+    explains_missing_arguments,
+    load_state,
+    never_called,
+    vocabulary_of,
+    without_prefix,
+)
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.elmo_lstm import separate
@@ -57,7 +64,10 @@ class Elmo(nn.Module):
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
+    _advice = "for a model by its name or folder, write {name}.from_pretrained({model})"
+
     @with_bilm_keywords
+    @explains_missing_arguments
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions | None,
@@ -319,6 +329,9 @@ class ElmoTokenEmbedder(Module):
     Source: AllenNLP's `ElmoTokenEmbedder` (0.9 and 1.0 to 2.x share this order).
     """
 
+    _advice = "for a model by its name or folder, give that as options_file, and None as weight_file"
+
+    @explains_missing_arguments
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,

@@ -96,8 +96,8 @@ def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str 
     corpus = open_corpus(target, tokenizer, heldout_share)
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
-            f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
-            "another save_dir (for a folder that elmo-fast prepare wrote: prepare the text with that vocabulary)"
+            f"{target} was prepared with another vocabulary than that of vocab_file or, without one, of init_from; "
+            "give another save_dir or, for a folder that elmo-fast prepare wrote, its vocab.txt as vocab_file"
         )
     return corpus
 

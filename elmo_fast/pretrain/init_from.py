@@ -170,7 +170,8 @@ def load_origin(config: PretrainConfig) -> Origin | None:
     source = pretrained_folder(config.run.init_from, from_hub=False)
     folder = source if path.is_dir() else path  # what messages name: no archive's temporary folder
     weights, options = load_checkpoint(source, prefix=config.run.prefix)
-    warn_if_rounded(source)
+    if config.run.train_bilm:
+        warn_if_rounded(source)
     architecture = architecture_of(options, config.model, folder)
     weight_file = model_files(source)[1]
     sums: State = read_adagrad_sums(weight_file, options) if weight_file.suffix == INDEX else {}

@@ -21,7 +21,7 @@ def test_it_is_small_and_has_a_card():
     assert bundled_models() == ["mini"]
     folder = named_folder("mini")
     assert folder == pathlib.Path(elmo_fast.__file__).parent / "models" / "mini"
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 4_500_000
     assert "perplexity" in (folder / "README.md").read_text(encoding="utf-8")
 
 

@@ -221,7 +221,7 @@ def test_strings_are_raw_text_and_lists_and_files_are_tokens(files, tmp_path):
     np.testing.assert_allclose(split, expected[0], atol=1e-6)
     for by_space in ("whitespace", str.split):
         np.testing.assert_allclose(embedder.encode(raw, tokenizer=by_space), expected[1], atol=1e-6)
-    with pytest.raises(ElmoFastError, match="tokenizer must be one of whitespace, basic, spacy, logs; got 3"):
+    with pytest.raises(ElmoFastError, match=r"tokenizer must be one of whitespace, basic, spacy, logs, .*; got 3"):
         embedder.encode(raw, tokenizer=3)
     assert np.abs(expected[0] - expected[1]).max() > 1e-3
     embedder.embed_file(io.StringIO(raw), tmp_path / "out.npz", "average", pool="mean")

@@ -152,8 +152,13 @@ def test_text_and_swapped_files_say_what_is_wanted(files):
         Elmo(weight_file, options_file, 1)
 
 
-def test_a_count_of_mixes_that_is_none_is_refused(files):
-    """And 0 is AllenNLP's."""
+def test_a_call_with_too_few_arguments_names_the_way(files):
+    """The advice is taken by the last lines; a count of mixes that is none is refused, and 0 is AllenNLP's."""
+    advice = r"for a model by its name or folder, write Elmo\.from_pretrained\('mini'\)"
+    with pytest.raises(ElmoFastError, match=rf"^Elmo also needs weight_file, num_output_representations; {advice}$"):
+        Elmo("mini")
+    with pytest.raises(ElmoFastError, match=r"^ElmoTokenEmbedder also needs weight_file; .* None as weight_file$"):
+        ElmoTokenEmbedder(options_file="mini")
     for number in (-1, None, "1"):
         with pytest.raises(
             ElmoFastError, match="num_output_representations must be the number of mixes, usually 1; got"
