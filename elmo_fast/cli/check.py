@@ -103,7 +103,8 @@ def results(checks: list[Check], device: Any) -> Iterator[tuple[Check, str | Non
 
 def why_wrong_in_process(check: Check, device: str) -> str | None:
     """Run a check in a process of its own, which may die or hang."""
-    program = "import sys; from elmo_fast.cli import check; check.answer(*sys.argv[1:])"
+    # Python does not shut down: a thread of autograd that wakes up meanwhile would abort a process that has answered.
+    program = "import os, sys; from elmo_fast.cli import check; check.answer(*sys.argv[1:]); os._exit(0)"
     command = [sys.executable, "-P", "-c", program, *check, device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
