@@ -7,6 +7,7 @@ import warnings
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from elmo_fast import ElmoEmbedder, SentenceIndex
 from elmo_fast._io.atomic_folder import write_manifest
@@ -173,7 +174,8 @@ def test_many_queries_and_a_cache_that_is_written_once(toy, text, tmp_path, embe
     before = len(embedded)
     assert ran("neighbours", text, *cache).stdout == plain
     assert len(embedded) <= before + 3  # the queries, for each layer, if no CUDA graph replays them
-    assert len(SentenceIndex.load(tmp_path / "index", ElmoEmbedder(*toy)).search("cat", layer=1)[0]) > 2
+    embedder = ElmoEmbedder(*toy, cuda_device=torch.cuda.device_count() - 1)  # where commands run: -1 is the CPU
+    assert len(SentenceIndex.load(tmp_path / "index", embedder).search("cat", layer=1)[0]) > 2
     (tmp_path / "other.txt").write_text("The cat sat .\n")
     for words, what in (
         ([tmp_path / "other.txt", *cache], "corpus"),
