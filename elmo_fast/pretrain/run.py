@@ -290,7 +290,7 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
     at, now = resumed.position, identity(config, corpus)
-    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
+    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss", "train_bilm")
     before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
                      for run in (dataclasses.asdict(at), now))  # fmt: skip
     differing = changes(before, after)
