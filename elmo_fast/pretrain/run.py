@@ -234,7 +234,7 @@ class Run:
         }
         if self.config.run.init_from is not None:
             frozen = "" if self.config.run.train_bilm else ", whose biLM stays as it is: only the softmax is trained"
-            text["started from"] = f"{pathlib.Path(self.config.run.init_from).name}{frozen}"
+            text["started from"] = f"{pathlib.Path(self.config.run.init_from).resolve().name}{frozen}"
         if heldout is not None:
             name = pathlib.Path(data.heldout_prefix or f"{data.heldout_share} of the lines").name
             text["held-out text"] = f"{name}: {heldout.tokens:,} words, {heldout.sentences:,} sentences"
