@@ -33,6 +33,8 @@ def run_fill(options: _FillOptions) -> None:
         raise ElmoFastError("SENTENCE must hold a sentence, as in 'the ___ of the river .'; got nothing")
     model, _ = load_language_model(options)
     tokens = _tokens(options, model)
+    if "___" in tokens and (options.scores or options.sample is not None):
+        raise ElmoFastError("--scores and --sample fill no gap and would read ___ as a word; leave it out, or them")
     if options.sample is not None:
         import torch
 
@@ -42,9 +44,12 @@ def run_fill(options: _FillOptions) -> None:
         return
     rows: list[tuple[str, ...]]
     if options.scores:
+        scores = model.score(tokens)
         print("ln p of each token after those before it, and before those after it")
         rows = [("token", "forward", "backward")]
-        rows += [(each.token, f"{each.forward:.4f}", f"{each.backward:.4f}") for each in model.score(tokens)]
+        rows += [(each.token, f"{each.forward:.4f}", f"{each.backward:.4f}") for each in scores]
+        if unknown := [token for token in dict.fromkeys(tokens) if token not in model.vocabulary]:
+            print(printable(f"outside the vocabulary, as likely as <UNK>: {' '.join(unknown)}"))
     else:
         rows = [("gap", "word", "probability")]
         for number, words in enumerate(model.fill(tokens, topn=options.topn), start=1):

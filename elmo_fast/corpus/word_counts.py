@@ -139,10 +139,10 @@ def read_pieces(
             if progress is not None:
                 progress(done, total, words)
     if not words:
-        lines, why = pieces[0].lines if pieces else ChosenLines(), "every line is blank"
+        lines, why = pieces[0].lines if pieces else ChosenLines(), "it contains no words; every line is blank"
         if lines.share:
             why = f"heldout_share {lines.share} holds out {'none' if lines.heldout else 'all'} of its lines"
-        raise ElmoFastError(f"{pattern}: it contains no words; {why}")
+        raise ElmoFastError(f"{pattern}: {why}")
     return list(numbers)[1:], counts[1 : len(numbers)], stems
 
 

@@ -86,7 +86,7 @@ class RunPosition:
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
     its words; unreported: losses and gradient norm of each step since the last report; loss: its name; best: of the
-    evaluations so far.
+    evaluations so far; train_bilm: false where the softmax alone is trained.
     """
 
     step: int
@@ -103,6 +103,7 @@ class RunPosition:
     unreported: list[list[float]]
     loss: str
     best: BestEvaluation
+    train_bilm: bool = True
 
 
 def identity(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def identity(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
         "model": dataclasses.asdict(config.model),
         "vocabulary": corpus.vocabulary.digest,
         "loss": optimizer.loss,
+        "train_bilm": config.run.train_bilm,
     }
 
 

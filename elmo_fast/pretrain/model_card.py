@@ -89,7 +89,9 @@ def model_card(
 
 
 def _table(title: str, rows: Mapping[str, str]) -> str:
-    lines = [f"| {key} | {value} |" for key, value in rows.items()]
+    # A bar in the name of a file would end its cell; `rows_of` gives rows where it stands escaped.
+    escaped = {key: re.sub(r"(?<!\\)\|", r"\\|", value) for key, value in rows.items()}
+    lines = [f"| {key} | {value} |" for key, value in escaped.items()]
     return "\n".join([f"## {title}", "", "| | |", "|:--|:--|", *lines, "", ""]) if rows else ""
 
 

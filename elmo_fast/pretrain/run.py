@@ -232,6 +232,9 @@ class Run:
             "vocabulary": f"{size:,} words; {unknown:.2%} of the text is outside and predicted as <UNK>",
             "tokenizer": corpus.tokenizer or "whitespace",
         }
+        if self.config.run.init_from is not None:
+            frozen = "" if self.config.run.train_bilm else ", whose biLM stays as it is: only the softmax is trained"
+            text["started from"] = f"{pathlib.Path(self.config.run.init_from).resolve().name}{frozen}"
         if heldout is not None:
             name = pathlib.Path(data.heldout_prefix or f"{data.heldout_share} of the lines").name
             text["held-out text"] = f"{name}: {heldout.tokens:,} words, {heldout.sentences:,} sentences"
@@ -287,7 +290,7 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
     at, now = resumed.position, identity(config, corpus)
-    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
+    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss", "train_bilm")
     before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
                      for run in (dataclasses.asdict(at), now))  # fmt: skip
     differing = changes(before, after)

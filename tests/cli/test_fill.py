@@ -33,6 +33,8 @@ def test_scores_have_a_row_for_each_token_and_the_end(model):
     rows = [line.split() for line in ran("fill", "the cat", "--model", model, "--scores").stdout.splitlines()[1:]]
     assert rows[0] == ["token", "forward", "backward"]
     assert rows[1:] == [[each.token, f"{each.forward:.4f}", f"{each.backward:.4f}"] for each in scores]
+    lines = ran("fill", "zebra the emu zebra", "--model", model, "--scores").stdout.splitlines()
+    assert lines[1] == "outside the vocabulary, as likely as <UNK>: zebra emu"
 
 
 def test_sentences_follow_the_seed(model):
@@ -47,6 +49,8 @@ def test_sentences_follow_the_seed(model):
         (["the cat"], 'tokens must have a gap, "___"'),
         ([" "], "SENTENCE must hold a sentence, as in 'the ___ of the river .'; got nothing"),
         (["the", "--scores", "--sample", "1"], "--scores and --sample ask for different things; give one of them"),
+        (["the ___", "--sample", "1"], "--scores and --sample fill no gap and would read ___ as a word"),
+        (["the ___", "--scores"], "--scores and --sample fill no gap and would read ___ as a word"),
         (["the", "--sample", "0"], "--sample must be 1 or more; got 0"),
     ],
 )

@@ -202,6 +202,8 @@ def test_the_softmax_alone_is_trained(optimiser, tmp_path):
         assert {name for name, _ in model.trained()} == set(STATE.values())
         tables.append(after["softmax.weight"].clone())
     assert not torch.equal(*tables)
+    with pytest.raises(ElmoFastError, match=r"of another run: train_bilm was False, now True; give what it was"):
+        pretrain(toy_config(tmp_path, max_steps=4, **changes | {"train_bilm": True}), report=quiet)
 
 
 @pytest.mark.parametrize(("encoder", "char_dim"), [("elmo", 4), ("lstm", 0)])

@@ -10,7 +10,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import complaints
-from elmo_fast.pretrain.model_card import is_unchanged
+from elmo_fast.pretrain.model_card import is_unchanged, model_card, rows_of
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.text import characters
 from tests.pretrain.toy import SENTENCES, quiet, same, toy_config
@@ -81,3 +81,17 @@ def test_the_card_is_written_and_an_edited_one_stays(tmp_path):
     assert "# My model" in card.read_text(encoding="utf-8")
     assert "| steps | 4 |" in card.read_text(encoding="utf-8")
     assert [line for line in lines if line.startswith("card ")]
+
+
+def test_the_card_says_what_the_run_started_from_and_escapes_bars_of_names(tmp_path):
+    """A bar would end its cell of the table; `rows_of` gives the row so that it can be written again."""
+    pretrain(config_of(tmp_path, 1), report=quiet)
+    (tmp_path / "text.csv").rename(tmp_path / "a|b.csv")
+    changes = {"train_prefix": str(tmp_path / "a|b.csv"), "init_from": str(tmp_path / "out"), "train_bilm": False}
+    trained = pretrain(config_of(tmp_path, 1, "second", **changes), report=quiet)
+    page = (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
+    assert "| started from | out, whose biLM stays as it is: only the softmax is trained |" in page
+    rows = rows_of(page, "Text")
+    assert rows["text"].startswith("a\\|b.csv: ")
+    again = model_card("again", trained.model.checkpoint_state(), trained.model.options, text=rows)
+    assert rows_of(again, "Text") == rows
