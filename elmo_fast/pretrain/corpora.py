@@ -32,6 +32,7 @@ def check_text(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
     reading: dict[str, Any] = dict.fromkeys(data.reading) | choices(data.reading)
+    reading["heldout_share"] = data.heldout_share or None
     now = reading | {"bytes of text": bytes_of_text(data.train_prefix, data.format_in)}
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
     if built and made_from.get("vocab_file") is None:
