@@ -135,6 +135,8 @@ def run_train(options: _TrainOptions) -> None:
     for name in others.keys() - defaults.keys():
         if getattr(options, name) not in (None, others[name]):
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
+    if options.objective == "hs" and options.negative is not None:
+        raise ElmoFastError("--negative does nothing with --objective hs; leave it out")
     typed = {name: value for name, value in _common.arguments(options, *defaults).items() if value is not None}
     of_both = _common.arguments(options, "dimension", "min_count", "max_vocab_size", "init_from", "seed", "tokenizer")
     settings: dict[str, Any] = {**defaults, **typed, **of_both}

@@ -67,6 +67,10 @@ def read_uses(
 
 
 def _use(where: str, record: dict[str, Any], tokens: list[str]) -> Use:
+    if missing := {"word", "sense"} - record.keys():
+        raise ElmoFastError(
+            f"{where} has no column {max(missing)!r}; it has: {', '.join(record)}; rename the one meant"
+        )
     values = (record.get(name) for name in ("word", "sense", "position"))
     word, sense, place = ("" if value is None else str(value).strip() for value in values)
     if not (word and sense):
@@ -184,7 +188,9 @@ def senses_page(
     top, lower, known = layer_name(bilm.num_layers - 1), layer_name(1), {use.word for use in train}
     data = (
         f"Data: {len(train):,} training tokens of {len(known):,} words, {len(test):,} test tokens; the words of "
-        f"{sum(use.word not in known for use in test):,} do not occur in training: they get the most frequent sense."
+        f"{sum(use.word not in known for use in test):,} do not occur in training: they get the most frequent sense; "
+        f"of {sum(use.word in known and not counts[use.word, use.sense] for use in test):,} the word does, but not in "
+        "its sense: no way can get these right."
     )
     parts = [
         "# Word senses by nearest neighbour",
