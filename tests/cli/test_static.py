@@ -165,10 +165,6 @@ def test_options_of_another_algorithm_are_refused(text, tmp_path, algo, option):
     """And not left out in silence; nothing is trained."""
     words = ["static", "train", "--train_prefix", text, "--output", tmp_path / "v.bin", "--algo", algo]
     refused(elmo_fast(*words, *option), f"{option[0]} does nothing with --algo {algo}; leave it out")
-    refused(
-        elmo_fast(*words[:-1], "sg", "--objective", "hs", "--negative", "9"),
-        "--negative does nothing with --objective hs",
-    )
     assert not (tmp_path / "v.bin").exists()
 
 
