@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -236,9 +237,12 @@ def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[st
     results = {}
     for path, one_hot in itertools.product(pairs, (False, True)):
         keywords = _common.arguments(options, "restrict_vocab", "case_insensitive")
-        scores = evaluate_similarity(
-            vectors, path, unknown_as_zero=options.unknown_as_wrong, one_hot=one_hot, **keywords
-        )
+        with warnings.catch_warnings():
+            if one_hot:
+                warnings.simplefilter("ignore")  # the row above has said it of this file
+            scores = evaluate_similarity(
+                vectors, path, unknown_as_zero=options.unknown_as_wrong, one_hot=one_hot, **keywords
+            )
         both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
         name = os.path.basename(path)
         counted = f"{scores.compared} / {scores.pairs}"

@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -51,13 +52,19 @@ def read_uses(
 
     Raises: ElmoFastError: a row without word or sense, a word that is not in its sentence, a position that is no
         token's, no token.
+    Warns: most positions are beside the word.
     """
     if (format := format_of(path, format)) not in PER_WORD:
         with opened_table(path, format, column or "sentence", tokenizer) as rows:
-            return [
+            uses = [
                 _use(f"{rows.name}, {rows.place(row)}", record, sentence.tokens)
                 for row, (sentence, record) in enumerate(rows.rows())
             ]
+        off = sum(use.word != use.tokens[use.place].lower() and use.word in map(str.lower, use.tokens) for use in uses)
+        if 2 * off > len(uses):
+            others = f"in {off:,} of {len(uses):,} rows position is another token than the word, which is there too"
+            warnings.warn(f"{os.fspath(path)}: {others}; positions count from 0", stacklevel=2)
+        return uses
     return [
         Use(word.lower(), tag, example.words, place)
         for example in read_examples(path, format, column)

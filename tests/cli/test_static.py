@@ -76,6 +76,12 @@ def test_an_analogy(tmp_path):
         refused(elmo_fast(*asked, "--analogy", wrong), message)
 
 
+def test_eval_warns_once_of_a_file(vectors, tmp_path):
+    """And not again in the row of one-hot vectors."""
+    (tmp_path / "p.tsv").write_text("rome\tparis\t8\ncat\tdog\nrome\toslo\t7\n")
+    assert ran("static", "eval", "v.txt", "--pairs", tmp_path / "p.tsv").stderr.count("are skipped (line 2)") == 1
+
+
 def test_eval_of_own_sets(vectors, tmp_path):
     """The tables and the JSON hold what the functions return."""
     questions, pairs = tmp_path / "q.txt", tmp_path / "p.tsv"

@@ -80,6 +80,12 @@ def test_rows_that_name_no_token_are_refused(tmp_path, rows, message):
         read_uses(tmp_path / "a.csv")
 
 
+def test_positions_from_1_are_noticed(tmp_path):
+    (tmp_path / "a.csv").write_text("word,sense,position,sentence\nset,x,2,a set of it\nset,y,1,set it\n")
+    with pytest.warns(UserWarning, match="in 2 of 2 rows position is another token than the word.*count from 0"):
+        read_uses(tmp_path / "a.csv")
+
+
 def test_a_missing_column_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("word,meaning,sentence\nset,x,a set\n")
     with pytest.raises(ElmoFastError, match="row 1 has no column 'sense'; it has: word, meaning, sentence; rename"):
