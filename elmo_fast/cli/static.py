@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -135,6 +136,8 @@ def run_train(options: _TrainOptions) -> None:
     for name in others.keys() - defaults.keys():
         if getattr(options, name) not in (None, others[name]):
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
+    if options.objective == "hs" and options.negative is not None:
+        raise ElmoFastError("--negative does nothing with --objective hs; leave it out")
     typed = {name: value for name, value in _common.arguments(options, *defaults).items() if value is not None}
     of_both = _common.arguments(options, "dimension", "min_count", "max_vocab_size", "init_from", "seed", "tokenizer")
     settings: dict[str, Any] = {**defaults, **typed, **of_both}
@@ -234,9 +237,12 @@ def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[st
     results = {}
     for path, one_hot in itertools.product(pairs, (False, True)):
         keywords = _common.arguments(options, "restrict_vocab", "case_insensitive")
-        scores = evaluate_similarity(
-            vectors, path, unknown_as_zero=options.unknown_as_wrong, one_hot=one_hot, **keywords
-        )
+        with warnings.catch_warnings():
+            if one_hot:
+                warnings.simplefilter("ignore")  # the row above has said it of this file
+            scores = evaluate_similarity(
+                vectors, path, unknown_as_zero=options.unknown_as_wrong, one_hot=one_hot, **keywords
+            )
         both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
         name = os.path.basename(path)
         counted = f"{scores.compared} / {scores.pairs}"

@@ -114,6 +114,9 @@ def words_picture(
         )
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     unit = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
+    if arrows and (same := np.flatnonzero((unit[1::2] == unit[::2]).all(1))).size:
+        one, other = words[2 * same[0]], words[2 * same[0] + 1]
+        raise ElmoFastError(f"arrows need two directions each; the vectors of {one!r} and {other!r} have the same")
     plane = to_plane(unit, method or ("pca" if arrows else "tsne"), seed)
     if arrows and len(words) > 2:
         steps = unit_rows(unit[1::2] - unit[::2])

@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -51,13 +52,19 @@ def read_uses(
 
     Raises: ElmoFastError: a row without word or sense, a word that is not in its sentence, a position that is no
         token's, no token.
+    Warns: most positions are beside the word.
     """
     if (format := format_of(path, format)) not in PER_WORD:
         with opened_table(path, format, column or "sentence", tokenizer) as rows:
-            return [
+            uses = [
                 _use(f"{rows.name}, {rows.place(row)}", record, sentence.tokens)
                 for row, (sentence, record) in enumerate(rows.rows())
             ]
+        off = sum(use.word != use.tokens[use.place].lower() and use.word in map(str.lower, use.tokens) for use in uses)
+        if 2 * off > len(uses):
+            others = f"in {off:,} of {len(uses):,} rows position is another token than the word, which is there too"
+            warnings.warn(f"{os.fspath(path)}: {others}; positions count from 0", stacklevel=2)
+        return uses
     return [
         Use(word.lower(), tag, example.words, place)
         for example in read_examples(path, format, column)
@@ -67,6 +74,10 @@ def read_uses(
 
 
 def _use(where: str, record: dict[str, Any], tokens: list[str]) -> Use:
+    if missing := {"word", "sense"} - record.keys():
+        raise ElmoFastError(
+            f"{where} has no column {max(missing)!r}; it has: {', '.join(record)}; rename the one meant"
+        )
     values = (record.get(name) for name in ("word", "sense", "position"))
     word, sense, place = ("" if value is None else str(value).strip() for value in values)
     if not (word and sense):
@@ -184,7 +195,9 @@ def senses_page(
     top, lower, known = layer_name(bilm.num_layers - 1), layer_name(1), {use.word for use in train}
     data = (
         f"Data: {len(train):,} training tokens of {len(known):,} words, {len(test):,} test tokens; the words of "
-        f"{sum(use.word not in known for use in test):,} do not occur in training: they get the most frequent sense."
+        f"{sum(use.word not in known for use in test):,} do not occur in training: they get the most frequent sense; "
+        f"of {sum(use.word in known and not counts[use.word, use.sense] for use in test):,} the word does, but not in "
+        "its sense: no way can get these right."
     )
     parts = [
         "# Word senses by nearest neighbour",

@@ -178,6 +178,15 @@ def _share(counts: Counter[str], labels: Iterable[str]) -> str:
     return f"{sum(counts[label] for label in labels)} of {counts.total()} labels"
 
 
+def pair_column_of(config: TaskConfig, given: str | None) -> str | None:
+    """Return the column of second texts to read; ElmoFastError if one is given for a task of single texts."""
+    if given is not None and config.pair_column is None:
+        raise ElmoFastError(
+            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given!r}"
+        )
+    return given or config.pair_column
+
+
 def read_labelled(
     path: str,
     config: TaskConfig,
@@ -202,7 +211,7 @@ def read_labelled(
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
     if label_column is None and not is_number(column):
         label_column = config.label_column
-    pair_column = pair_column or config.pair_column
+    pair_column = pair_column_of(config, pair_column)
     examples = read_examples(path, format, column, config.tokenizer, label_column=label_column, pair_column=pair_column)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
         raise ElmoFastError(

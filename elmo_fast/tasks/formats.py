@@ -127,6 +127,10 @@ def read_examples(
     """
     name = os.fspath(path)
     format, lines = format_of(path, format), read_lines(path)
+    if pair_column is not None and pair_column == (TEXT_COLUMN if column is None else column):
+        raise ElmoFastError(
+            f"{name}: column and pair_column must be two columns of texts; got {pair_column!r} for both"
+        )
     if is_table(format, column, label_column) or pair_column is not None:
         with opened_table(path, format, column, tokenizer) as table:
             examples = list(_of_table(table, label_column or LABEL_COLUMN, pair_column, labelled=labelled))

@@ -39,6 +39,7 @@ from elmo_fast.tasks.data import (
     Labels,
     Split,
     doubts_about,
+    pair_column_of,
     raw_text_note,
     read_data,
     read_labelled,
@@ -193,6 +194,7 @@ class SavedTask:
         """Return the sentences or pairs as words, without labels; arguments and errors as in `predict`."""
         if self.config.pair_column is None:
             return [Example(list(words), []) for words in self.split(sentences, tokenizer)]
+        sentences = list(sentences)  # zip(premises, hypotheses) can be read only once
         for index, pair in enumerate(sentences):
             if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
                 raise ElmoFastError(
@@ -540,7 +542,7 @@ def predict_task(
     to = _format_to_write(out, read_as, config, probabilities)
     trained_as = format_of(config.train_path, config.format)
     # Labels are ignored; in tsv their column says which one has the words.
-    pair_column = pair_column or config.pair_column
+    pair_column = pair_column_of(config, pair_column)
     like_training = is_table(trained_as, config.column, config.label_column or pair_column) or trained_as == read_as
     if column is not None and read_as in (*PER_WORD, "text"):
         raise ElmoFastError(

@@ -76,6 +76,13 @@ def test_an_analogy(tmp_path):
         refused(elmo_fast(*asked, "--analogy", wrong), message)
 
 
+@pytest.mark.filterwarnings("default:.*are skipped")
+def test_eval_warns_once_of_a_file(vectors, tmp_path):
+    """And not again in the row of one-hot vectors."""
+    (tmp_path / "p.tsv").write_text("rome\tparis\t8\ncat\tdog\ncat\trome\t1\nparis\tcat\t2\n")
+    assert ran("static", "eval", "v.txt", "--pairs", tmp_path / "p.tsv").stderr.count("are skipped (line 2)") == 1
+
+
 def test_eval_of_own_sets(vectors, tmp_path):
     """The tables and the JSON hold what the functions return."""
     questions, pairs = tmp_path / "q.txt", tmp_path / "p.tsv"
@@ -166,6 +173,11 @@ def test_options_of_another_algorithm_are_refused(text, tmp_path, algo, option):
     words = ["static", "train", "--train_prefix", text, "--output", tmp_path / "v.bin", "--algo", algo]
     refused(elmo_fast(*words, *option), f"{option[0]} does nothing with --algo {algo}; leave it out")
     assert not (tmp_path / "v.bin").exists()
+
+
+def test_a_hierarchical_softmax_has_no_negative_words(text, tmp_path):
+    words = ["static", "train", "--train_prefix", text, "--output", tmp_path / "v.bin", "--objective", "hs"]
+    refused(elmo_fast(*words, "--negative", "9"), "--negative does nothing with --objective hs; leave it out")
 
 
 def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path):

@@ -76,6 +76,8 @@ def test_an_analogy_is_parallel_arrows(tmp_path):
     for wrong in ({"method": "tsne"}, {"words": words[:3], "matrix": matrix[:3]}):
         with pytest.raises(ElmoFastError, match="arrows need an even number of words"):
             words_picture(**{"words": words, "matrix": matrix, "path": tmp_path / "b.svg", "arrows": True} | wrong)
+    with pytest.raises(ElmoFastError, match=f"vectors of {words[2]!r} and {words[3]!r} have the same"):
+        words_picture(words, matrix[[0, 1, 2, 2]], tmp_path / "b.svg", arrows=True)
 
 
 @pytest.fixture

@@ -80,6 +80,18 @@ def test_rows_that_name_no_token_are_refused(tmp_path, rows, message):
         read_uses(tmp_path / "a.csv")
 
 
+def test_positions_from_1_are_noticed(tmp_path):
+    (tmp_path / "a.csv").write_text("word,sense,position,sentence\nset,x,2,a set of it\nset,y,1,set it\n")
+    with pytest.warns(UserWarning, match="in 2 of 2 rows position is another token than the word.*count from 0"):
+        read_uses(tmp_path / "a.csv")
+
+
+def test_a_missing_column_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("word,meaning,sentence\nset,x,a set\n")
+    with pytest.raises(ElmoFastError, match="row 1 has no column 'sense'; it has: word, meaning, sentence; rename"):
+        read_uses(tmp_path / "a.csv")
+
+
 def test_a_difference_of_a_few_tokens_may_be_chance():
     one, other = np.array([True] * 5 + [False] * 5), np.array([False] * 5 + [True] + [False] * 4)
     assert against(one, other) == "5 gained, 1 lost: may be chance"
@@ -90,6 +102,7 @@ def test_a_difference_of_a_few_tokens_may_be_chance():
 def test_the_report_of_senses_trains_nothing_and_runs_again(bilm, tmp_path, capsys):
     for split, seed in (("train", 0), ("test", 1)):
         rows = [use._asdict() | {"sentence": use.tokens, "position": use.place} for use in uses(seed, 20)]
+        rows += [{"word": "play", "sense": "name", "sentence": "play"}] * seed  # in the test alone
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     paths = {f"{split}_path": str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
     changes = {"model": str(bilm[1]), "save_dir": str(tmp_path / "out"), "task": "senses", **paths}
@@ -100,7 +113,8 @@ def test_the_report_of_senses_trains_nothing_and_runs_again(bilm, tmp_path, caps
     text = page.read_text()
     assert f"| LSTM 1 | {100 * numbers['play']['LSTM 1']:.1f} | " in text
     assert "| play | verb " in text
-    assert "training tokens of 1 words, 20 test tokens; the words of 0 do not occur in training" in text
+    assert "training tokens of 1 words, 21 test tokens; the words of 0 do not occur in training" in text
+    assert "of 1 the word does, but not in its sense" in text
     page.unlink()
     assert main(["report", "-q", "--config", str(tmp_path / "out" / "report.yaml"), "--device", "cpu"]) == 0
     assert page.read_text() == text

@@ -92,8 +92,27 @@ def test_what_is_no_pair_is_refused(trained, tmp_path):
     (tmp_path / "in.conll").write_text("a\tX\n")
     with pytest.raises(ElmoFastError, match="wanted a table, csv, jsonl, parquet or tsv; the format is columns"):
         read_examples(tmp_path / "in.conll", pair_column="b")
+    with pytest.raises(ElmoFastError, match="column and pair_column must be two columns of texts; got 'b' for both"):
+        read_examples(tmp_path / "in.csv", column="b", pair_column="b")
     with pytest.raises(ElmoFastError, match="--pair_column does nothing with --task tag: give --task classify"):
         train_task(toy_config(tmp_path, pair_column="b"), silent)
+
+
+def test_a_task_of_single_texts_takes_no_pair_column(trained, tmp_path):
+    """And none of its results is left out or moved in silence."""
+    table = dict.fromkeys(("train_path", "dev_path", "test_path"), trained[0].test_path)
+    config = toy_config(tmp_path, classify=True, elmo="none", column="premise", epochs=1, **table)
+    train_task(config, report=silent)
+    for use in (evaluate_task, lambda *of, **how: predict_task(*of, tmp_path / "out.csv", **how)):
+        with pytest.raises(
+            ElmoFastError, match="pair_column is for a task trained on pairs, and this one reads single"
+        ):
+            use(config.save_dir, trained[0].test_path, pair_column="hypothesis")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_pairs_may_come_from_an_iterator(trained):
+    assert len(load_task(trained[0].save_dir).predict(zip(["Ann", "the dog"], ["Ann", "is tall"], strict=True))) == 2
 
 
 def test_single_sentences_have_one_text_each():
