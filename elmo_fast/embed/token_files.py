@@ -489,7 +489,7 @@ def read_cache_folder(path: str | os.PathLike[str]) -> FlatFile:
     Raises CheckpointError if it is truncated, changed or of another version, ElmoFastError if it is something else.
     """
     if not has_files(path, VECTORS, MANIFEST):
-        raise ElmoFastError(f"{path}: is no folder of token vectors; name another, or remove it")
+        raise ElmoFastError(f"{path}: is no folder of vectors that elmo_fast wrote; name another")
     return read_folder(path, [VECTORS], _cache_in, advice="")
 
 

@@ -80,7 +80,7 @@ def test_a_cache_of_something_else_is_refused_and_kept(ask, tmp_path):
     write_manifest(tmp_path / "model")
     (tmp_path / "diary").write_text("a diary")
     for name in ("diary", "model"):
-        assert "is no folder of token vectors" in ask("--cache", str(tmp_path / name), status=2)
+        assert "is no folder of vectors" in ask("--cache", str(tmp_path / name), status=2)
     assert (tmp_path / "diary").read_text() == "a diary"
 
 

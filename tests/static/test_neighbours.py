@@ -155,7 +155,7 @@ def test_a_cache_of_another_version_is_damage_and_another_folder_is_named(tokens
         read_cache_folder(path)
     (path / VECTORS).unlink()
     for other in (path, path.parent, path / "manifest.json"):
-        with pytest.raises(ElmoFastError, match="is no folder of token vectors"):
+        with pytest.raises(ElmoFastError, match="is no folder of vectors"):
             read_cache_folder(other)
 
 
