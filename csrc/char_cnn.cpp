@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/packed.h"
+#include "common/gemm.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 #include "common/tensor.h"
@@ -63,12 +63,6 @@ std::vector<Width> widths_of(TensorList weights) {
     feature += weight.size(0);
   }
   return widths;
-}
-
-int64_t widest(const std::vector<Width>& widths) {
-  int64_t most = 0;
-  for (const auto& width : widths) most = std::max(most, width.width);
-  return most;
 }
 
 // Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
@@ -200,7 +194,7 @@ void finish(const Forward<T>& f, int64_t index, int64_t row, int64_t i, T* featu
 
 // The products of one repeated character with every filter, for each character that some word ends in.
 template <typename T>
-void compute_constants(Forward<T>& f, const Options& options, int64_t vocabulary) {
+void compute_constants(Forward<T>& f, ScalarType dtype, int64_t vocabulary) {
   f.constant_of.assign(vocabulary, -1);
   std::vector<int32_t> ends;
   for (int64_t row = 0; row < f.words.rows; ++row) {
@@ -210,12 +204,12 @@ void compute_constants(Forward<T>& f, const Options& options, int64_t vocabulary
     ends.push_back(id);
   }
   const int64_t n = static_cast<int64_t>(ends.size()), columns = static_cast<int64_t>(f.blocks.size()) * kBlock;
-  const Tensor windows = empty({n, f.most * f.characters}, f.table.options());
+  const Tensor windows = empty({n, f.most * f.characters}, f.table.scalar_type());
   for (int64_t i = 0; i < n * f.most; ++i)
     std::copy_n(
         static_cast<const char*>(f.table.const_data_ptr()) + ends[i / f.most] * f.size(), f.size(),
         static_cast<char*>(windows.mutable_data_ptr()) + i * f.size());
-  f.constants = empty({n, columns}, options);
+  f.constants = empty({n, columns}, dtype);
   for (size_t i = 0; i < f.blocks.size(); ++i)
     multiply_block<T>(
         f.blocks[i].filters, f.blocks[i].block, windows.const_data_ptr(), f.most * f.characters, n,
@@ -232,13 +226,13 @@ Forward<T> prepare(
   f.table = to_operand_rows(embedding, operand);
   f.characters = f.table.size(1);
   const auto widths = widths_of(weights);
-  f.most = widest(widths);
   for (size_t i = 0; i < widths.size(); ++i) {
     const auto filters = packed_of(check, filters_layout(weights[i], operand), operand, packed, i);
     for (int64_t b = 0; b < filters.blocks(); ++b)
       f.blocks.push_back(
           {widths[i], filters, b, std::min(kBlock, widths[i].filters - b * kBlock), widths[i].feature + b * kBlock});
     f.features += widths[i].filters;
+    f.most = std::max(f.most, widths[i].width);
   }
   return f;
 }
@@ -248,7 +242,7 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
   const int64_t groups = (f.words.rows + kWords - 1) / kWords, blocks = static_cast<int64_t>(f.blocks.size());
   parallel_for(groups * blocks, 1, [&](int64_t begin, int64_t end) {
     const auto s = std::make_unique<Scratch<T>>();
-    s->operands = empty({kWords, f.words.slots, f.characters}, f.table.options());
+    s->operands = empty({kWords, f.words.slots, f.characters}, f.table.scalar_type());
     for (int64_t item = begin; item < end; ++item) {
       const int64_t group = item / blocks, first = group * kWords, count = std::min(kWords, f.words.rows - first);
       embed(f, group, *s);
@@ -266,11 +260,11 @@ std::tuple<Tensor, std::vector<Tensor>> forward(
   auto f = prepare<T>(check, ids, embedding, weights, operand, packed);
   const auto bias = call("aten::cat", "", biases.vec(), int64_t{0});
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
-  auto features = empty({f.words.rows, f.features}, embedding.options());
-  Tensor winners = empty({save ? f.words.rows : 0, f.features}, embedding.options().dtype(kShort));
+  auto features = empty({f.words.rows, f.features}, embedding.scalar_type());
+  Tensor winners = empty({save ? f.words.rows : 0, f.features}, kShort);
   const std::vector<Tensor> saved(save ? 1 : 0, winners);
   if (features.numel() == 0) return {features, saved};
-  compute_constants(f, embedding.options(), embedding.size(0));
+  compute_constants(f, embedding.scalar_type(), embedding.size(0));
   run(f, features.template mutable_data_ptr<T>(), save ? winners.template mutable_data_ptr<int16_t>() : nullptr);
   return {features, saved};
 }
@@ -403,7 +397,7 @@ Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList 
   const auto widths = widths_of(weights);
   std::vector<Tensor> filters;
   for (const auto& weight : weights) filters.push_back(filter_rows(weight, operand));
-  const auto partial = zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options().dtype(kDouble));
+  const auto partial = zeros({kGroups, embedding.size(0), embedding.size(1)}, kDouble);
   double* sums = partial.mutable_data_ptr<double>();
   parallel_for(kGroups, 1, [&](int64_t begin, int64_t end) {
     std::vector<T> slots(p.words.slots * p.size);
@@ -421,13 +415,13 @@ Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList 
 template <typename T>
 void weight_gradients(
     const Pass<T>& p, TensorList weights, std::vector<Tensor>& d_weights, std::vector<Tensor>& d_biases) {
-  const Options options = weights[0].options();
+  const ScalarType dtype = weights[0].scalar_type();
   for (const auto& w : widths_of(weights)) {
-    const Tensor d_weight = empty({w.filters, p.size, w.width}, options), d_bias = empty({w.filters}, options);
+    const Tensor d_weight = empty({w.filters, p.size, w.width}, dtype), d_bias = empty({w.filters}, dtype);
     T *weight = d_weight.template mutable_data_ptr<T>(), *bias = d_bias.template mutable_data_ptr<T>();
     parallel_for((w.filters + kFeatures - 1) / kFeatures, 1, [&](int64_t begin, int64_t end) {
       const int64_t room = kFeatures * (w.width * p.size + 1);
-      const Tensor part = empty({room}, options), total = empty({room}, options.dtype(kDouble));
+      const Tensor part = empty({room}, dtype), total = empty({room}, kDouble);
       for (int64_t i = begin; i < end; ++i)
         sum_weight_gradients<T>(
             p, w, i * kFeatures, std::min(w.filters, (i + 1) * kFeatures), part.template mutable_data_ptr<T>(),
@@ -451,29 +445,13 @@ Gradients backward(
       gradient.template const_data_ptr<T>(),
       winners.const_data_ptr<int16_t>(),
       table.template const_data_ptr<T>()};
-  Gradients result{empty({0}, embedding.options()), {}, {}};
+  Gradients result{empty({0}, embedding.scalar_type()), {}, {}};
   if (need_embedding) std::get<0>(result) = embedding_gradient(p, embedding, weights, operand);
   if (need_weights) weight_gradients(p, weights, std::get<1>(result), std::get<2>(result));
   return result;
 }
 
-// Winners too: a window that leaves its word would be read.
-void check(
-    const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
-    TensorList weights) {
-  const Arguments check("char_cnn_backward");
-  check_words(check, ids, embedding, weights);
-  const auto widths = widths_of(weights);
-  const int64_t rows = ids.size(0), all = widths.back().feature + widths.back().filters;
-  check.tensor("grad", grad, embedding.scalar_type(), {rows, all});
-  check.tensor("features", features, embedding.scalar_type(), {rows, all});
-  check.tensor("winners", winners, kShort, {rows, all});
-  check.contiguous("winners", winners);
-  for (const auto& w : widths) check.ids("winners", winners.narrow(1, w.feature, w.filters), w.windows(ids.size(1)));
-}
-
-// The gradient of max(x, 0) from its output; NaN passes.
-// The gradient of the largest sums from the gradient of the features.
+// The gradient of the largest sums from the gradient of the features; NaN passes.
 Tensor activation_backward(const Tensor& grad_any, const Tensor& features_any, bool tanh) {
   const Tensor grad = grad_any.contiguous(), features = features_any.contiguous(), passed = empty_like(grad);
   by_type(grad.scalar_type(), [&]<typename T>() {
@@ -488,9 +466,17 @@ Gradients char_cnn_backward(
     const Tensor& grad, const Tensor& features, TensorList saved, const Tensor& ids, const Tensor& embedding, TensorList weights,
     TensorList /*biases*/, const std::optional<Tensor>& /*count*/, bool tanh, const Name& precision, bool need_embedding,
     bool need_weights) {
-  Arguments("char_cnn_backward").saved(saved, 1);
+  const Arguments check("char_cnn_backward");
+  check.saved(saved, 1);
+  check_words(check, ids, embedding, weights);
   const Tensor winners = saved[0];
-  check(grad, features, winners, ids, embedding, weights);
+  const auto widths = widths_of(weights);
+  const int64_t rows = ids.size(0), all = widths.back().feature + widths.back().filters;
+  check.tensor("grad", grad, embedding.scalar_type(), {rows, all});
+  check.tensor("features", features, embedding.scalar_type(), {rows, all});
+  check.tensor("winners", winners, kShort, {rows, all});
+  check.contiguous("winners", winners);
+  for (const auto& w : widths) check.ids("winners", winners.narrow(1, w.feature, w.filters), w.windows(ids.size(1)));  // else others were read
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
   const auto gradient = activation_backward(grad, features, tanh);
   return by_type(embedding.scalar_type(), [&]<typename T>() {

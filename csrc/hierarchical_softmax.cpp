@@ -1,12 +1,13 @@
 // hierarchical_softmax. Forward: a row's path from the root, one product of D at each node; backward needs the slopes. Floor: reading
 // N · length rows of D; the rows near the root stay in cache.
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <vector>
 
 #include "common/operand.h"
 #include "common/parallel.h"
+#include "common/radix_sort.h"
 #include "common/simd.h"
 #include "common/sums.h"
 #include "common/tensor.h"
@@ -97,7 +98,7 @@ std::tuple<Tensor, std::vector<Tensor>> hierarchical_softmax_forward(
   check.tensor("codes", codes_any, kByte, nodes.sizes());
   const Tensor bias = bias_any.contiguous(), codes = codes_any.contiguous();
   const int64_t count = hidden.size(0), size = hidden.size(1);
-  const Tensor losses = empty({count}, hidden.options()), slopes = empty({count, longest}, hidden.options());
+  const Tensor losses = empty({count}, hidden.scalar_type()), slopes = empty({count, longest}, hidden.scalar_type());
   by_type(hidden.scalar_type(), [&]<typename T>() {
     const T *h = p.hidden.const_data_ptr<T>(), *b = bias.const_data_ptr<T>();
     T *loss = losses.mutable_data_ptr<T>(), *slope = slopes.mutable_data_ptr<T>();
@@ -125,21 +126,6 @@ std::vector<Step> steps_of(const Paths& p) {
   return steps;
 }
 
-// Sorted by node, and within a node by row: a radix sort by digits of 11 bits.
-std::vector<Step> by_node(std::vector<Step> steps, int64_t limit) {
-  constexpr int kBits = 11;
-  std::vector<Step> sorted(steps.size());
-  for (int shift = 0; (limit - 1) >> shift > 0; shift += kBits) {
-    std::array<int64_t, (1 << kBits) + 1> begin{};
-    const auto digit = [&](const Step& step) { return step.node >> shift & ((1 << kBits) - 1); };
-    for (const Step& step : steps) ++begin[digit(step) + 1];
-    for (size_t d = 1; d < begin.size(); ++d) begin[d] += begin[d - 1];
-    for (const Step& step : steps) sorted[begin[digit(step)]++] = step;
-    steps.swap(sorted);
-  }
-  return steps;
-}
-
 // Begins of each distinct node's steps, and the end of the last.
 std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
   std::vector<int64_t> begin;
@@ -162,11 +148,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
   check.tensor("grad", grad, hidden.scalar_type(), {count});
   check.tensor("slopes", slopes, hidden.scalar_type(), {count, longest});
   const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
-  const std::vector<Step> steps = by_node(steps_of(p), inner);
+  std::vector<Step> steps = steps_of(p);
+  radix_sort(steps, std::bit_width(static_cast<uint64_t>(inner)), [](const Step& step) { return step.node; });
   const std::vector<int64_t> groups = groups_of(steps);
   const auto distinct = static_cast<int64_t>(groups.size()) - 1, held = sparse ? distinct : inner;
-  const Tensor d_hidden = zeros({count, size}, hidden.options()), ids = empty({sparse ? distinct : 0}, first.options());
-  const Tensor d_rows = zeros({held, size}, hidden.options()), d_offsets = zeros({held}, hidden.options());
+  const Tensor d_hidden = zeros({count, size}, hidden.scalar_type()), ids = empty({sparse ? distinct : 0}, first.scalar_type());
+  const Tensor d_rows = zeros({held, size}, hidden.scalar_type()), d_offsets = zeros({held}, hidden.scalar_type());
   by_type(hidden.scalar_type(), [&]<typename T>() {
     const T *h = p.hidden.const_data_ptr<T>(), *slope = weighted.const_data_ptr<T>();
     T *dh = d_hidden.mutable_data_ptr<T>(), *dw = d_rows.mutable_data_ptr<T>(), *db = d_offsets.mutable_data_ptr<T>();

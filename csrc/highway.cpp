@@ -1,8 +1,8 @@
 // highway. Forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into the
-// layer's output, and into the next product's operands, while it lies in the first-level cache.
+// layer's output while it lies in the first-level cache.
 #include <algorithm>
 
-#include "common/packed.h"
+#include "common/gemm.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 #include "common/sums.h"
@@ -47,10 +47,11 @@ ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T*
   std::copy_n(gate, n, l.gate + row * l.width + first);
 }
 
-// One layer on `rows` rows: y from x and, where operands differ from values, y's operands in `next`.
+// One layer on the rows of x, whose operands these are.
 template <typename T>
-void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* next, int64_t rows) {
-  const int64_t depth = row_width(w.k, w.operand), size = element_size(w.operand), strips = (rows + kStrip - 1) / kStrip;
+void run_layer(const Layer<T>& l, const Packed& w, const Tensor& operands) {
+  const int64_t rows = operands.size(0), bytes = operands.size(1) * element_size(w.operand), strips = (rows + kStrip - 1) / kStrip;
+  const auto* from = static_cast<const char*>(operands.const_data_ptr());
   parallel_for(strips * w.blocks(), grain_of(std::min(rows, kStrip) * w.k * kBlock), [&](int64_t begin, int64_t end) {
     alignas(64) T tile[kRows * kBlock], bias[kBlock];
     for (int64_t task = begin; task < end; ++task) {
@@ -61,67 +62,40 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
       std::copy_n(l.bias + l.width + first, units, bias + kUnits);
       for (int64_t row = strip; row < strip_end; row += kRows) {
         const int64_t m = std::min(kRows, strip_end - row);
-        multiply_block<T>(w, block, operands + row * depth * size, depth, m, tile, kBlock, false);
-        for (int64_t i = 0; i < m; ++i) {
-          mix(l, tile + i * kBlock, bias, row + i, first, units);
-          if (next != nullptr)
-            to_operands(l.y + (row + i) * l.width + first, next + ((row + i) * depth + first) * size, units, w.operand);
-        }
+        multiply_block<T>(w, block, from + row * bytes, operands.size(1), m, tile, kBlock, false);
+        for (int64_t i = 0; i < m; ++i) mix(l, tile + i * kBlock, bias, row + i, first, units);
       }
     }
     release_kernels(w);
   });
 }
 
-// All layers on x, whose operands are replaced by the result's. If backward needs them, a layer's parts go into `saved` [layers, 3, N, W].
-template <typename T>
-Tensor run_layers(
-    const Arguments& check, Tensor x, TensorList weights, TensorList biases, Operand operand, const Copies& packed, const Tensor& saved,
-    Tensor& operands) {
-  const bool save = saved.defined(), rounds = !is_exact(operand) && !needs_whole_rows(operand);
-  auto next = rounds ? zeros_like(operands) : Tensor();
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const auto bias = biases[i].contiguous();
-    const auto part = [&](int64_t which) { return saved.select(0, static_cast<int64_t>(i)).select(0, which); };
-    const auto y = save ? part(2) : empty_like(x);
-    const Layer<T> layer{
-        x.template const_data_ptr<T>(),
-        bias.template const_data_ptr<T>(),
-        y.template mutable_data_ptr<T>(),
-        save ? part(0).template mutable_data_ptr<T>() : nullptr,
-        save ? part(1).template mutable_data_ptr<T>() : nullptr,
-        x.size(1)};
-    run_layer(
-        layer, packed_of(check, highway_layout(weights[i], operand), operand, packed, i), static_cast<const char*>(operands.const_data_ptr()),
-        rounds ? static_cast<char*>(next.mutable_data_ptr()) : nullptr, x.size(0));
-    if (needs_whole_rows(operand))
-      operands = to_operand_rows(y, operand);
-    else if (rounds)
-      std::swap(operands, next);
-    else
-      operands = y;
-    x = y;
-  }
-  return x;
-}
-
 template <typename T>
 std::tuple<Tensor, std::vector<Tensor>> forward(
     const Arguments& check, const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
     const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Copies& packed) {
-  const auto x = input.contiguous();
+  Tensor x = input.contiguous(), operands = to_operand_rows(x, operand);
   const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
-  const auto of_layers = save ? empty({layers, 3, rows, width}, x.options()) : Tensor();
-  const std::vector<Tensor> saved(save ? 1 : 0, of_layers);
-  auto operands = to_operand_rows(x, operand);
-  const auto last = run_layers<T>(check, x, weights, biases, operand, packed, of_layers, operands);
-  if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
-  const auto w = packed_of(check, plain_layout(*projection_weight, operand), operand, packed, weights.size());
+  // For backward, of each layer: transform, gate and y.
+  const std::vector<Tensor> saved(save ? 1 : 0, save ? empty({layers, 3, rows, width}, x.scalar_type()) : Tensor());
+  for (int64_t i = 0; i < layers; ++i) {
+    const auto bias = biases[i].contiguous(), parts = save ? saved[0].select(0, i) : Tensor(), y = save ? parts.select(0, 2) : empty_like(x);
+    const Layer<T> layer{
+        x.template const_data_ptr<T>(),
+        bias.template const_data_ptr<T>(),
+        y.template mutable_data_ptr<T>(),
+        save ? parts.select(0, 0).template mutable_data_ptr<T>() : nullptr,
+        save ? parts.select(0, 1).template mutable_data_ptr<T>() : nullptr,
+        width};
+    run_layer(layer, packed_of(check, highway_layout(weights[i]), operand, packed, i), operands);
+    operands = to_operand_rows(y, operand);
+    x = y;
+  }
+  if (!projection_weight.has_value()) return {save || layers == 0 ? x.clone() : x, saved};
+  const auto w = packed_of(check, projection_weight->t(), operand, packed, weights.size());
   const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : Tensor();
-  auto y = empty({rows, w.n}, x.options());
-  multiply<T>(
-      w, operands.const_data_ptr(), operands.size(1), rows, y.template mutable_data_ptr<T>(), w.n, false,
-      bias.defined() ? bias.template const_data_ptr<T>() : nullptr);
+  const auto y = empty({rows, w.n}, x.scalar_type());
+  multiply_operands(w, operands, y, false, bias);
   return {y, saved};
 }
 
@@ -156,25 +130,16 @@ ELMO_MULTIVERSION void unmix(
 }
 
 Tensor column_sums(const Tensor& x) {
-  const auto sums = zeros({x.size(1)}, x.options().dtype(kDouble));
+  const auto sums = zeros({x.size(1)}, kDouble);
   add_column_sums(x, {}, sums);
   return sums.to(x.scalar_type());
-}
-
-// d [N, n] · weight [n, k], added to dx [N, k].
-template <typename T>
-void add_input_gradient(const Tensor& d, const Tensor& weight, Operand operand, const Tensor& dx, bool accumulate) {
-  const auto operands = to_operand_rows(d, operand);
-  const auto w = pack(weight, operand);
-  multiply<T>(
-      w, operands.const_data_ptr(), operands.size(1), d.size(0), dx.template mutable_data_ptr<T>(), w.n, accumulate);
 }
 
 template <typename T>
 std::tuple<Tensor, Tensor> layer_gradients(
     const Tensor& dy, const Tensor& x, const Tensor& saved, const Tensor& weight, Operand operand, bool need_x) {
   const int64_t rows = x.size(0), width = x.size(1);
-  const auto d_products = empty({rows, 2 * width}, x.options()), dx = empty_like(x);
+  const auto d_products = empty({rows, 2 * width}, x.scalar_type()), dx = empty_like(x);
   const T *from = dy.template const_data_ptr<T>(), *input = x.template const_data_ptr<T>();
   const T *transform = saved.template const_data_ptr<T>(), *gate = transform + rows * width;
   T *products = d_products.template mutable_data_ptr<T>(), *carried = dx.template mutable_data_ptr<T>();
@@ -184,7 +149,7 @@ std::tuple<Tensor, Tensor> layer_gradients(
           from + i * width, input + i * width, transform + i * width, gate + i * width, products + 2 * i * width,
           products + (2 * i + 1) * width, carried + i * width, width);
   });
-  if (need_x) add_input_gradient<T>(d_products, weight, operand, dx, true);
+  if (need_x) multiply_rows(pack(weight, operand), d_products, dx, true);
   return {d_products, dx};
 }
 
@@ -197,7 +162,7 @@ Gradients backward(
   const auto x = input.contiguous();
   const int64_t layers = static_cast<int64_t>(weights.size());
   const auto input_of = [&](int64_t layer) { return layer == 0 ? x : saved.select(0, layer - 1).select(0, 2); };
-  const auto none = [&] { return empty({0}, x.options()); };  // three tensors: outputs of an op may not alias
+  const auto none = [&] { return empty({0}, x.scalar_type()); };  // three tensors: outputs of an op may not alias
   const std::vector<Tensor> each(need_weights ? layers : 0);
   Gradients g{none(), each, each, none(), none()};
   auto& [dx, d_weights, d_biases, d_projection, d_projection_bias] = g;
@@ -207,7 +172,7 @@ Gradients backward(
     if (need_weights) d_projection = matmul(d.t(), input_of(layers), operand), d_projection_bias = column_sums(d);
     if (layers == 0 && !need_x) return g;
     dy = empty_like(x);
-    add_input_gradient<T>(d, *projection_weight, operand, dy, false);
+    multiply_rows(pack(*projection_weight, operand), d, dy);
   }
   for (int64_t layer = layers - 1; layer >= 0; --layer) {
     const auto [d_products, carried] = layer_gradients<T>(
@@ -247,13 +212,13 @@ STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
 namespace elmo_fast {
 
 // weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
-Layout highway_layout(const Tensor& weight, Operand) {
+Layout highway_layout(const Tensor& weight) {
   const int64_t width = weight.size(1);
   std::vector<int64_t> columns;
   for (int64_t first = 0; first < width; first += highway::kUnits)
     for (int64_t half = 0; half < 2; ++half)
       for (int64_t unit = first; unit < first + highway::kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
-  return {weight.t(), std::move(columns), {}};
+  return {weight.t(), std::move(columns)};
 }
 
 }  // namespace elmo_fast

@@ -27,8 +27,7 @@ std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_w
       "num_words must be from 1 to 2^31 - 1 and num_samples from 0 to num_words; got ", num_words, " and ", num_samples);
   check.need(offset_any.scalar_type() == kLong && offset_any.numel() == 1, "offset must be one int64");
   const auto offset = static_cast<uint64_t>(*offset_any.const_data_ptr<int64_t>());
-  const auto options = Options{kLong};
-  Tensor ids = empty({num_samples}, options), tries_out = empty({}, options);
+  Tensor ids = empty({num_samples}, kLong), tries_out = empty({}, kLong);
   auto* out = ids.mutable_data_ptr<int64_t>();
   std::vector<uint64_t> seen((num_words + 63) / 64);
   const double log_range = std::log1p(static_cast<double>(num_words));

@@ -78,7 +78,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "The kernels in C++: importing this implements torch.ops.elmo_fast.*; its functions are those that are no ops of tensors.";
   m.attr("SCHEMAS_DIGEST") = ELMO_FAST_SCHEMAS_DIGEST;
 
-  m.def("isa", &elmo_fast::isa_name, "Return the instruction set that products use.");
+  m.def("isa", [] { return elmo_fast::isa().name; }, "Return the instruction set that products use.");
   m.def("isas", &elmo_fast::isa_names, "Return those that this CPU has, slowest first.");
   m.def("limit_isa", &elmo_fast::limit_isa, "name"_a, "Let products use this one from now on, for tests; \"\" takes the fastest again.");
 

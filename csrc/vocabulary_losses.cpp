@@ -22,23 +22,13 @@ constexpr T kNoScore = -std::numeric_limits<T>::infinity();  // of words that ar
 // Bytes of a packed block of a table: as many are read again from a cache, not from memory. Where all words are needed at once, more.
 constexpr int64_t kPackedBytes = int64_t(4) << 20;
 
-// out[M, N] (+)= x[M, K] · W (+ bias[N]); x of any strides, out with contiguous rows. The project's own products, because torch's depend on the
-// number of threads.
-template <typename T>
-void multiply_rows(const Packed& w, const Tensor& x, const Tensor& out, bool accumulate, const Tensor& bias = {}) {
-  const Tensor left = to_operand_rows(x, w.operand);
-  multiply<T>(
-      w, left.const_data_ptr(), left.size(1), x.size(0), out.mutable_data_ptr<T>(), w.n, accumulate,
-      bias.defined() ? bias.const_data_ptr<T>() : nullptr);
-}
-
 // The scores of hidden [N, D] against a table [W, D] of words with offsets [W], `rows` rows and `words` words at a time.
 struct Scores {
   Tensor hidden, table, offsets;
   Operand operand;
   int64_t rows, words;
 
-  Tensor memory() const { return empty({rows * words}, hidden.options()); }
+  Tensor memory() const { return empty({rows * words}, hidden.scalar_type()); }
 };
 
 // Calls f(first row, first word, scores [n, w]) of each block; the scores lie in `memory`.
@@ -51,7 +41,7 @@ void each_block(const Scores& s, const Tensor& memory, const F& f) {
     for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
       const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
       const Tensor scores = memory.narrow(0, 0, n * w).view({n, w});
-      multiply_rows<T>(table, s.hidden.narrow(0, row, n), scores, false, s.offsets.narrow(0, word, w));
+      multiply_rows(table, s.hidden.narrow(0, row, n), scores, false, s.offsets.narrow(0, word, w));
       f(row, word, scores);
     }
   } while ((word += s.words) < s.table.size(0));
@@ -80,7 +70,7 @@ Tensor add_gradients(
     const ToSlopes& to_slopes, const Tensor& d_hidden, const Tensor& d_table) {
   const bool exact = is_exact(s.operand);
   const double lift = exact ? 1.0 : 16384.0, scale = exact ? 1.0 : scale_of<T>(g);
-  const Tensor d_offsets = zeros({s.table.size(0)}, Options{kDouble}), memory = kept.defined() ? kept.view({kept.numel()}) : s.memory();
+  const Tensor d_offsets = zeros({s.table.size(0)}, kDouble), memory = kept.defined() ? kept.view({kept.numel()}) : s.memory();
   std::vector<Packed> weighted;  // of each block of rows
   for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
     const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
@@ -95,12 +85,12 @@ Tensor add_gradients(
       const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
       const Tensor p = memory.narrow(0, kept.defined() ? row * w : 0, n * w).view({n, w}), g_of_rows = g.narrow(0, row, n);
       if (!kept.defined()) {
-        multiply_rows<T>(scores_of, s.hidden.narrow(0, row, n), p, false, s.offsets.narrow(0, word, w));
+        multiply_rows(scores_of, s.hidden.narrow(0, row, n), p, false, s.offsets.narrow(0, word, w));
         to_slopes(row, word, p);
       }
       add_column_sums(p, g_of_rows, d_offsets.narrow(0, word, w));
       const Tensor lifted = exact ? p : p.mul(lift);
-      multiply_rows<T>(hidden_of, lifted, d_hidden.narrow(0, row, n), word > 0);
+      multiply_rows(hidden_of, lifted, d_hidden.narrow(0, row, n), word > 0);
       multiply_transposed<T>(
           weighted[row / s.rows], lifted.const_data_ptr<T>(), w, w, d_words.mutable_data_ptr<T>(), d_words.size(1), row > 0);
     }
@@ -200,7 +190,7 @@ Losses full_softmax(
     const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision, int64_t chunk_bytes, bool save) {
   const FullTable w = checked_table("full_softmax", hidden, targets, weight, bias, precision, chunk_bytes);
   const int64_t count = hidden.size(0);
-  const Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
+  const Tensor losses = empty({count}, hidden.scalar_type()), log_sums = empty({count, 2}, hidden.scalar_type());
   const std::vector<Tensor> saved(save ? 1 : 0, log_sums);
   if (count == 0) return {losses, saved};
   const auto* target = w.targets.const_data_ptr<int64_t>();
@@ -234,8 +224,8 @@ Gradients full_softmax_backward(
   check.tensor("losses", losses, hidden.scalar_type(), {count});
   check.tensor("log_sums", log_sums, hidden.scalar_type(), {count, 2});
   check.contiguous("log_sums", log_sums);
-  const Tensor d_hidden = empty({count, size}, hidden.options()), d_weight = empty(weight.sizes(), hidden.options());
-  if (count == 0) return {d_hidden, d_weight.zero_(), zeros(bias.sizes(), bias.options())};
+  const Tensor d_hidden = empty({count, size}, hidden.scalar_type()), d_weight = empty(weight.sizes(), hidden.scalar_type());
+  if (count == 0) return {d_hidden, d_weight.zero_(), zeros(bias.sizes(), bias.scalar_type())};
   const Tensor grad = grad_any.contiguous(), values = rounded_values(w.scores.hidden, w.scores.operand);
   const auto* target = w.targets.const_data_ptr<int64_t>();
   return by_type(hidden.scalar_type(), [&]<typename T>() -> Gradients {
@@ -282,7 +272,7 @@ struct Sampled {
   }
 
   Tensor true_rows() const { return rounded_values(rows.narrow(0, 0, count), scores.operand); }
-  Tensor new_numbers(IntArrayRef sizes) const { return empty(sizes, scores.hidden.options()); }
+  Tensor new_numbers(IntArrayRef sizes) const { return empty(sizes, scores.hidden.scalar_type()); }
 
   // Sets row[i] to `value` where sample i is the target of row `n`.
   template <typename T>
@@ -302,7 +292,7 @@ Tensor words_of(const Arguments& check, const Tensor& hidden, const Tensor& targ
   check.tensor("samples", samples, kLong, {kAny});
   check.ids("targets", targets, weight.size(0));
   check.ids("samples", samples, weight.size(0));
-  const Tensor ids = empty({targets.size(0) + samples.size(0)}, targets.options());
+  const Tensor ids = empty({targets.size(0) + samples.size(0)}, targets.scalar_type());
   ids.narrow(0, 0, targets.size(0)).copy_(targets);
   ids.narrow(0, targets.size(0), samples.size(0)).copy_(samples);
   return ids;
@@ -311,7 +301,7 @@ Tensor words_of(const Arguments& check, const Tensor& hidden, const Tensor& targ
 // bias - term of these words: the term is ln Q, or ln(K P).
 template <typename T, typename Term>
 Tensor offsets_of(const Tensor& bias_any, const Tensor& ids, const Term& term) {
-  const Tensor bias = bias_any.contiguous(), offsets = empty(ids.sizes(), bias.options());
+  const Tensor bias = bias_any.contiguous(), offsets = empty(ids.sizes(), bias.scalar_type());
   const T* of_words = bias.const_data_ptr<T>();
   const auto* id = ids.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.numel(); ++i) offsets.mutable_data_ptr<T>()[i] = of_words[id[i]] - term(i, id[i]);

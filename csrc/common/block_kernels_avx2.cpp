@@ -4,25 +4,13 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 
-#include "common/block_product.h"
+#include "common/block_forms.h"
 
 namespace elmo_fast {
 namespace {
 
-struct Float32 {
-  using X = float;
-  using W = float;
-  using C = float;
-  using Sum = __m256;
-  static constexpr int kWidth = 8, kTerms = 1, kVectors = 2, kRows = 6;
-  static Sum zero() { return _mm256_setzero_ps(); }
-  static __m256 load(const float* w) { return _mm256_loadu_ps(w); }
-  static __m256 broadcast(const float* x) { return _mm256_set1_ps(*x); }
-  static Sum add(Sum sum, __m256 x, __m256 w) { return _mm256_fmadd_ps(x, w, sum); }
-  static void store(float* c, Sum sum, bool accumulate) {
-    _mm256_storeu_ps(c, accumulate ? _mm256_add_ps(_mm256_loadu_ps(c), sum) : sum);
-  }
-};
+using Float64 = Plain<double, 32, 6>;
+using Float32 = Plain<float, 32, 6>;
 
 // 16 columns at a time, the even ones and the odd ones apart until they are stored: one load, one shift, one mask.
 struct BFloat16Widened {
@@ -53,40 +41,11 @@ struct Float16Widened : Float32 {
   static __m256 load(const uint16_t* w) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w))); }
 };
 
-struct Float64 {
-  using X = double;
-  using W = double;
-  using C = double;
-  using Sum = __m256d;
-  static constexpr int kWidth = 4, kTerms = 1, kVectors = 2, kRows = 6;
-  static Sum zero() { return _mm256_setzero_pd(); }
-  static __m256d load(const double* w) { return _mm256_loadu_pd(w); }
-  static __m256d broadcast(const double* x) { return _mm256_set1_pd(*x); }
-  static Sum add(Sum sum, __m256d x, __m256d w) { return _mm256_fmadd_pd(x, w, sum); }
-  static void store(double* c, Sum sum, bool accumulate) {
-    _mm256_storeu_pd(c, accumulate ? _mm256_add_pd(_mm256_loadu_pd(c), sum) : sum);
-  }
-};
-
 // Bytes widened to 16 bits, whose products are added in pairs: exact, where an addition of bytes' products would saturate.
-struct Int8Widened {
-  using X = int16_t;
-  using W = int8_t;
-  using C = int32_t;
-  using Sum = __m256i;
-  static constexpr int kWidth = 8, kTerms = 2, kVectors = 2, kRows = 6;
-  static Sum zero() { return _mm256_setzero_si256(); }
+struct Int8Widened : Integers<int16_t, 2, 32, 6> {
   static __m256i load(const int8_t* w) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w))); }
-  static __m256i broadcast(const int16_t* x) {
-    int pair;
-    __builtin_memcpy(&pair, x, sizeof(pair));
-    return _mm256_set1_epi32(pair);
-  }
-  static Sum add(Sum sum, __m256i x, __m256i w) { return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w)); }
-  static void store(int32_t* c, Sum sum, bool accumulate) {
-    auto* target = reinterpret_cast<__m256i*>(c);
-    _mm256_storeu_si256(target, accumulate ? _mm256_add_epi32(_mm256_loadu_si256(target), sum) : sum);
-  }
+  static __m256i broadcast(const int16_t* x) { return _mm256_set1_epi32(read<int>(x)); }
+  static Sum add(Sum sum, __m256i x, __m256i w) { return sum + reinterpret_cast<Sum>(_mm256_madd_epi16(x, w)); }
 };
 
 }  // namespace

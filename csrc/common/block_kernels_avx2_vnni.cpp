@@ -4,28 +4,16 @@
 #if defined(__AVXVNNI__)
 #include <immintrin.h>
 
-#include "common/block_product.h"
+#include "common/block_forms.h"
 
 namespace elmo_fast {
 namespace {
 
-struct Int8Quads {
-  using X = uint8_t;
-  using W = int8_t;
-  using C = int32_t;
-  using Sum = __m256i;
-  static constexpr int kWidth = 8, kTerms = 4, kVectors = 2, kRows = 6;
-  static Sum zero() { return _mm256_setzero_si256(); }
+struct Int8Quads : Integers<uint8_t, 4, 32, 6> {
   static __m256i load(const int8_t* w) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)); }
-  static __m256i broadcast(const uint8_t* x) {
-    int quad;
-    __builtin_memcpy(&quad, x, sizeof(quad));
-    return _mm256_set1_epi32(quad);
-  }
-  static Sum add(Sum sum, __m256i x, __m256i w) { return _mm256_dpbusd_avx_epi32(sum, x, w); }
-  static void store(int32_t* c, Sum sum, bool accumulate) {
-    auto* target = reinterpret_cast<__m256i*>(c);
-    _mm256_storeu_si256(target, accumulate ? _mm256_add_epi32(_mm256_loadu_si256(target), sum) : sum);
+  static __m256i broadcast(const uint8_t* x) { return _mm256_set1_epi32(read<int>(x)); }
+  static Sum add(Sum sum, __m256i x, __m256i w) {
+    return reinterpret_cast<Sum>(_mm256_dpbusd_avx_epi32(reinterpret_cast<__m256i>(sum), x, w));
   }
 };
 

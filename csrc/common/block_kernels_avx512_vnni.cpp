@@ -4,28 +4,15 @@
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
 
-#include "common/block_product.h"
+#include "common/block_forms.h"
 
 namespace elmo_fast {
 namespace {
 
-struct Int8Quads {
-  using X = uint8_t;
-  using W = int8_t;
-  using C = int32_t;
-  using Sum = __m512i;
-  static constexpr int kWidth = 16, kTerms = 4, kVectors = 2, kRows = 12;
-  static Sum zero() { return _mm512_setzero_si512(); }
+struct Int8Quads : Integers<uint8_t, 4, 64, 12> {
   static __m512i load(const int8_t* w) { return _mm512_loadu_si512(w); }
-  static __m512i broadcast(const uint8_t* x) {
-    int quad;
-    __builtin_memcpy(&quad, x, sizeof(quad));
-    return _mm512_set1_epi32(quad);
-  }
-  static Sum add(Sum sum, __m512i x, __m512i w) { return _mm512_dpbusd_epi32(sum, x, w); }
-  static void store(int32_t* c, Sum sum, bool accumulate) {
-    _mm512_storeu_si512(c, accumulate ? _mm512_add_epi32(_mm512_loadu_si512(c), sum) : sum);
-  }
+  static __m512i broadcast(const uint8_t* x) { return _mm512_set1_epi32(read<int>(x)); }
+  static Sum add(Sum sum, __m512i x, __m512i w) { return reinterpret_cast<Sum>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), x, w)); }
 };
 
 }  // namespace

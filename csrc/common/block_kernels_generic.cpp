@@ -1,11 +1,9 @@
 // Vectors of 16 bytes, which every CPU has: SSE2 on x86-64, NEON on aarch64.
-#include <cstring>
-
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
-#include "common/block_product.h"
+#include "common/block_forms.h"
 
 namespace elmo_fast {
 namespace {
@@ -16,31 +14,8 @@ constexpr int kVectorRows = 12;  // of 32 registers, 24 hold sums
 constexpr int kVectorRows = 6;
 #endif
 
-template <typename To, typename From>
-To read(const From* from) {
-  To value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-template <typename T, int Width>
-struct Plain {
-  using X = T;
-  using W = T;
-  using C = T;
-  typedef T Sum __attribute__((vector_size(16)));
-  static constexpr int kWidth = Width, kTerms = 1, kVectors = 2, kRows = kVectorRows;
-  static Sum zero() { return Sum{}; }
-  static Sum load(const T* w) { return read<Sum>(w); }
-  static T broadcast(const T* x) { return *x; }
-  static Sum add(Sum sum, T x, Sum w) { return sum + x * w; }
-  static void store(T* c, Sum sum, bool accumulate) {
-    const Sum total = accumulate ? read<Sum>(c) + sum : sum;
-    std::memcpy(c, &total, sizeof(total));
-  }
-};
-using Float64 = Plain<double, 2>;
-using Float32 = Plain<float, 4>;
+using Float64 = Plain<double, 16, kVectorRows>;
+using Float32 = Plain<float, 16, kVectorRows>;
 
 typedef uint16_t Halves __attribute__((vector_size(8)));
 typedef uint32_t Words __attribute__((vector_size(16)));
@@ -62,20 +37,11 @@ struct Float16Widened : Float32 {
 };
 
 // Bytes widened to 16 bits, whose products are added in pairs to 32 bits.
-struct Int8Widened {
-  using X = int16_t;
-  using W = int8_t;
-  using C = int32_t;
-  typedef int32_t Sum __attribute__((vector_size(16)));
+struct Int8Widened : Integers<int16_t, 2, 16, kVectorRows> {
   typedef int16_t Pairs __attribute__((vector_size(16)));
   typedef int8_t Bytes __attribute__((vector_size(8)));
-  static constexpr int kWidth = 4, kTerms = 2, kVectors = 2, kRows = kVectorRows;
-  static Sum zero() { return Sum{}; }
   static Pairs load(const int8_t* w) { return __builtin_convertvector(read<Bytes>(w), Pairs); }
-  static Pairs broadcast(const int16_t* x) {
-    const int32_t pair = read<int32_t>(x);
-    return reinterpret_cast<Pairs>(Sum{pair, pair, pair, pair});
-  }
+  static Pairs broadcast(const int16_t* x) { return reinterpret_cast<Pairs>(zero() + read<int32_t>(x)); }
   static Sum add(Sum sum, Pairs x, Pairs w) {
 #if defined(__SSE2__)
     return sum + reinterpret_cast<Sum>(__builtin_ia32_pmaddwd128(x, w));
@@ -85,10 +51,6 @@ struct Int8Widened {
     const Sum even = reinterpret_cast<Sum>(x) << 16 >> 16, odd = reinterpret_cast<Sum>(x) >> 16;
     return sum + even * (reinterpret_cast<Sum>(w) << 16 >> 16) + odd * (reinterpret_cast<Sum>(w) >> 16);
 #endif
-  }
-  static void store(int32_t* c, Sum sum, bool accumulate) {
-    const Sum total = accumulate ? read<Sum>(c) + sum : sum;
-    std::memcpy(c, &total, sizeof(total));
   }
 };
 

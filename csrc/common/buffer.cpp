@@ -8,9 +8,7 @@
 #include <list>
 #include <mutex>
 
-#if defined(__linux__)
 #include <sys/mman.h>
-#endif
 
 #include "common/parallel.h"
 
@@ -28,19 +26,15 @@ struct Memory {
 };
 
 struct Pool {
+  std::mutex guard;
   std::list<Memory> idle;  // in the order in which they came back
   int64_t bytes = 0;
 };
 
-Pool& pool() {
-  static auto* one = new Pool();  // never destroyed: tensors may outlive static destructors
-  return *one;
-}
-
 // The smallest idle block that holds `bytes` and wastes at most a quarter, or nothing.
 Memory take(int64_t bytes) {
-  auto& p = pool();
-  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
+  auto& p = of_this_process<Pool>();
+  const std::lock_guard<std::mutex> lock(p.guard);
   auto best = p.idle.end();
   for (auto it = p.idle.begin(); it != p.idle.end(); ++it)
     if (it->bytes >= bytes && it->bytes <= bytes + bytes / 4 && (best == p.idle.end() || it->bytes < best->bytes)) best = it;
@@ -54,7 +48,7 @@ Memory take(int64_t bytes) {
 Memory allocate(int64_t bytes) {
   const Memory memory{std::aligned_alloc(kPage, bytes), bytes};
   ELMO_CHECK(memory.data != nullptr, "elmo_fast: not enough memory for a buffer of ", bytes, " bytes");
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
+#if defined(MADV_HUGEPAGE)
   (void)madvise(memory.data, bytes, MADV_HUGEPAGE);  // advice: refusal costs only speed
 #endif
   return memory;
@@ -68,8 +62,8 @@ void drop_until(Pool& p, int64_t most) {
 }
 
 void give_back(const Memory& memory) {
-  auto& p = pool();
-  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
+  auto& p = of_this_process<Pool>();
+  const std::lock_guard<std::mutex> lock(p.guard);
   p.idle.push_back(memory);
   p.bytes += memory.bytes;
   drop_until(p, kMostIdle);
@@ -77,28 +71,31 @@ void give_back(const Memory& memory) {
 
 }  // namespace
 
-Tensor empty_buffer(IntArrayRef sizes, const Options& options) {
-  int64_t needed = size_of(options.type);
+Tensor empty_buffer(IntArrayRef sizes, ScalarType dtype) {
+  int64_t needed = size_of(dtype);
   for (const int64_t size : sizes) needed *= size;
-  if (needed < kPage) return empty(sizes, options);
+  if (needed < kPage) return empty(sizes, dtype);
   const int64_t bytes = (needed + kPage - 1) / kPage * kPage;
   Memory memory = take(bytes);
   if (memory.data == nullptr) memory = allocate(bytes);
   if (fills.load(std::memory_order_relaxed)) std::memset(memory.data, 0xff, needed);
   return torch::stable::from_blob(
-      memory.data, sizes, contiguous_strides(sizes), options.device, options.type, [held = memory.bytes](void* data) { give_back({data, held}); });
+      memory.data, sizes, contiguous_strides(sizes), torch::stable::Device(torch::headeronly::DeviceType::CPU), dtype,
+      [held = memory.bytes](void* data) { give_back({data, held}); });
 }
 
 void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }
 
 int64_t idle_buffer_bytes() {
-  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
-  return pool().bytes;
+  auto& p = of_this_process<Pool>();
+  const std::lock_guard<std::mutex> lock(p.guard);
+  return p.bytes;
 }
 
 void clear_idle_buffers() {
-  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
-  drop_until(pool(), 0);
+  auto& p = of_this_process<Pool>();
+  const std::lock_guard<std::mutex> lock(p.guard);
+  drop_until(p, 0);
 }
 
 }  // namespace elmo_fast

@@ -190,20 +190,26 @@ void multiply_transposed(const Packed& w, const T* x, int64_t ldx, int64_t m, T*
   });
 }
 
+void multiply_operands(const Packed& w, const Tensor& operands, const Tensor& c, bool accumulate, const Tensor& bias) {
+  by_type(c.scalar_type(), [&]<typename T>() {
+    multiply<T>(
+        w, operands.const_data_ptr(), operands.size(1), operands.size(0), c.mutable_data_ptr<T>(), w.n, accumulate,
+        bias.defined() ? bias.const_data_ptr<T>() : nullptr);
+  });
+}
+
 Tensor matmul(const Tensor& a, const Tensor& b, Operand operand) {
   const Arguments check("matmul");
   check.tensor("a", a, kFloating, {kAny, kAny});
   check.tensor("b", b, a.scalar_type(), {a.size(1), kAny});
   const auto w = pack(b, operand);
-  auto c = empty_buffer({a.size(0), b.size(1)}, a.options());
-  const bool transposed = a.stride(0) == 1 && a.stride(1) >= a.size(0) && !needs_whole_rows(operand);
-  const auto x = transposed ? a : to_operand_rows(a, operand);
-  by_type(a.scalar_type(), [&]<typename T>() {
-    if (transposed)
+  auto c = empty_buffer({a.size(0), b.size(1)}, a.scalar_type());
+  if (a.stride(0) == 1 && a.stride(1) >= a.size(0) && !needs_whole_rows(operand))
+    by_type(a.scalar_type(), [&]<typename T>() {
       multiply_transposed<T>(w, a.const_data_ptr<T>(), a.stride(1), a.size(0), c.mutable_data_ptr<T>(), w.n);
-    else
-      multiply<T>(w, x.const_data_ptr(), x.size(1), a.size(0), c.mutable_data_ptr<T>(), w.n);
-  });
+    });
+  else
+    multiply_rows(w, a, c);
   return c;
 }
 

@@ -2,6 +2,7 @@
 // A row of y does not depend on how many other rows there are: every element sums its K terms in one fixed order.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,27 @@ struct Packed {
   }
 };
 
-// Packs W[K, N], any strides. `columns` (if not empty) lists, for each packed column, the column of W that it holds, -1 for zeros;
-// `rows` likewise for the K terms.
-Packed pack(
-    const Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
-// That without its tensors.
-Packed unpacked(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows);
+// How an op reads a weight: as W[K, N], any strides. `columns` (if not empty) lists, for each packed column, the column of W that it holds, -1
+// for zeros; `rows` likewise for the K terms.
+struct Layout {
+  Layout(Tensor matrix, std::vector<int64_t> columns = {}, std::vector<int64_t> rows = {})
+      : matrix(std::move(matrix)), columns(std::move(columns)), rows(std::move(rows)) {}
+  Tensor matrix;
+  std::vector<int64_t> columns, rows;
+};
+
+// The layouts of pack_weight but "plain", W^T, each next to the kernel that reads it.
+Layout filters_layout(const Tensor& weight, Operand operand);
+Layout highway_layout(const Tensor& weight);
+Layout gates_layout(const Tensor& weight);
+
+Packed pack(const Layout& layout, Operand operand);
+
+// What the op pack_weight returned for the weights of an op, one behind the other; none: the op packs.
+using Copies = std::optional<std::vector<Tensor>>;
+
+// The copy of the op's weight number `index`, or a new one. Raises if it cannot be the copy of a weight of this size and operand.
+Packed packed_of(const Arguments& check, const Layout& layout, Operand operand, const Copies& copies, size_t index);
 
 // target[i][j] = lines[j][i] for 16 lines of `count` units.
 void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* target);
@@ -62,6 +78,12 @@ template <typename T>
 void multiply(
     const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false, const T* bias = nullptr,
     int64_t block_stride = kBlock);
+
+// The same for tensors: `operands` [M, row_width(K)], or x [M, K] of any strides; c has contiguous rows.
+void multiply_operands(const Packed& w, const Tensor& operands, const Tensor& c, bool accumulate = false, const Tensor& bias = {});
+inline void multiply_rows(const Packed& w, const Tensor& x, const Tensor& c, bool accumulate = false, const Tensor& bias = {}) {
+  multiply_operands(w, to_operand_rows(x, w.operand), c, accumulate, bias);
+}
 
 // c[M, N] (+)= xᵀ · W for x[K, M], whose rows are `ldx` numbers apart: bitwise the product with a transposed copy, without the copy. Not of int8,
 // which needs whole rows of xᵀ.

@@ -83,8 +83,6 @@ const InstructionSet& isa() {
   return limited == nullptr ? *first : *limited;
 }
 
-std::string isa_name() { return isa().name; }
-
 std::vector<std::string> isa_names() {
   std::vector<std::string> names;
   for (const auto& each : kSets)

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "common/parallel.h"
 #include "common/simd.h"
 
 namespace elmo_fast {
@@ -129,13 +130,15 @@ Tensor to_operand_rows(const Tensor& x, Operand operand) {
   const auto rows = x.contiguous();
   const int64_t m = rows.size(0), k = rows.size(1), width = row_width(k, operand);
   if (is_exact(operand)) return rows;
-  auto result = empty({m, width}, rows.options().dtype(storage_type(operand)));
+  auto result = empty({m, width}, storage_type(operand));
   const float* source = rows.const_data_ptr<float>();
   auto* target = static_cast<char*>(result.mutable_data_ptr());
   const int64_t size = element_size(operand);
-  to_operand_tile(source, k, target, width, m, k, operand);
-  if (width > k && !needs_whole_rows(operand))
-    for (int64_t i = 0; i < m; ++i) std::fill_n(target + (i * width + k) * size, (width - k) * size, 0);
+  parallel_for(m, grain_of(8 * k), [&](int64_t begin, int64_t end) {
+    to_operand_tile(source + begin * k, k, target + begin * width * size, width, end - begin, k, operand);
+    if (width > k && !needs_whole_rows(operand))
+      for (int64_t i = begin; i < end; ++i) std::fill_n(target + (i * width + k) * size, (width - k) * size, 0);
+  });
   return result;
 }
 

@@ -21,7 +21,6 @@ struct InstructionSet {
 // The fastest that this CPU and system have, or the slower one that ELMO_FAST_ISA or limit_isa names. Raises where ELMO_FAST_ISA names none
 // or one that this CPU lacks.
 const InstructionSet& isa();
-std::string isa_name();
 
 // The names of those that this CPU has, slowest first.
 std::vector<std::string> isa_names();

@@ -112,9 +112,9 @@ int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empt
 template <typename Source, typename T, typename Unit>
 class BlockPacker {
  public:
-  BlockPacker(const Tensor& weight, const Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows)
-      : weight_(weight.const_data_ptr<Source>()), row_stride_(weight.stride(0)), column_stride_(weight.stride(1)), w_(w),
-        columns_(columns), rows_(rows), depth_(padded(w.k, w.operand)), large_(w.data.nbytes() >= kLarge) {}
+  BlockPacker(const Layout& l, const Packed& w)
+      : weight_(l.matrix.const_data_ptr<Source>()), row_stride_(l.matrix.stride(0)), column_stride_(l.matrix.stride(1)), w_(w),
+        columns_(l.columns), rows_(l.rows), depth_(padded(w.k, w.operand)), large_(w.data.nbytes() >= kLarge) {}
 
   void pack_all(T* target) const { column_stride_ == 1 ? pack_by_rows(target) : pack_by_columns(target); }
 
@@ -219,24 +219,24 @@ class BlockPacker {
 };
 
 template <typename Source, typename T, typename Unit>
-void pack_all(const Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  BlockPacker<Source, T, Unit>(weight, w, columns, rows).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
+void pack_all(const Layout& layout, const Packed& w) {
+  BlockPacker<Source, T, Unit>(layout, w).pack_all(static_cast<T*>(w.data.mutable_data_ptr()));
 }
 
 // Quantizes column by column: made once for the inference of many batches, so it need not be fast.
-void pack_int8(const Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+void pack_int8(const Layout& layout, const Packed& w) {
   const int64_t depth = padded(w.k, w.operand), unit = w.operand == Operand::Int8Quads ? 4 : 2;
   w.data.zero_();
-  const float* source = weight.const_data_ptr<float>();
+  const float* source = layout.matrix.const_data_ptr<float>();
   parallel_for(w.n, kGroup, [&](int64_t begin, int64_t end) {
     std::vector<float> line(w.k);
     std::vector<int8_t> integers(w.k);
     for (int64_t j = begin; j < end; ++j) {
-      const int64_t column = picked(columns, j);
+      const int64_t column = picked(layout.columns, j);
       if (column < 0) continue;
       for (int64_t i = 0; i < w.k; ++i) {
-        const int64_t row = picked(rows, i);
-        line[i] = row < 0 ? 0.0f : source[row * weight.stride(0) + column * weight.stride(1)];
+        const int64_t row = picked(layout.rows, i);
+        line[i] = row < 0 ? 0.0f : source[row * layout.matrix.stride(0) + column * layout.matrix.stride(1)];
       }
       w.scale.mutable_data_ptr<float>()[j] = quantize(line.data(), integers.data(), w.k);
       if (w.operand == Operand::Int8Quads)
@@ -247,32 +247,75 @@ void pack_int8(const Tensor& weight, Packed& w, const std::vector<int64_t>& colu
   });
 }
 
-}  // namespace
-
-Packed unpacked(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+// A packed weight without its tensors.
+Packed unpacked(const Layout& layout, Operand operand) {
   Packed w;
   w.operand = operand;
-  w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
-  w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
+  w.k = layout.rows.empty() ? layout.matrix.size(0) : static_cast<int64_t>(layout.rows.size());
+  w.n = layout.columns.empty() ? layout.matrix.size(1) : static_cast<int64_t>(layout.columns.size());
   return w;
 }
 
-Packed pack(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  Packed w = unpacked(weight, operand, columns, rows);
-  w.data = empty_buffer(w.shape(), weight.options().dtype(packed_type(operand)));
-  if (is_int8(operand)) w.scale = zeros({w.blocks() * kBlock}, Options{kFloat}), w.offset = zeros({w.blocks() * kBlock}, Options{kInt});
+// The tensors of a copy; `packed` of an op has them one behind the other.
+std::vector<Tensor> pack_weight(const Tensor& weight, const Name& layout, const Name& precision) {
+  const Arguments check("pack_weight");
+  check.tensor("weight", weight, kFloating, layout == "filters" ? std::vector<int64_t>{kAny, kAny, kAny} : std::vector<int64_t>{kAny, kAny});
+  const Operand operand = resolve_operand(precision, weight.scalar_type(), true);
+  const auto laid_out = [&]() -> Layout {
+    if (layout == "plain") return weight.t();
+    if (layout == "filters") return filters_layout(weight, operand);
+    if (layout == "highway") {
+      check.need(weight.size(0) == 2 * weight.size(1), "weight of highway must have shape [2W, W]; got [", weight.size(0), ", ", weight.size(1), "]");
+      return highway_layout(weight);
+    }
+    check.need(layout == "gates", "layout must be plain, filters, highway or gates; got ", layout);
+    check.need(weight.size(0) % 4 == 0, "weight of gates must have shape [4H, K]; got [", weight.size(0), ", ", weight.size(1), "]");
+    return gates_layout(weight);
+  };
+  const Packed w = pack(laid_out(), operand);
+  if (is_int8(operand)) return {w.data, w.scale, w.offset};
+  return {w.data};
+}
+
+}  // namespace
+
+Packed pack(const Layout& layout, Operand operand) {
+  Packed w = unpacked(layout, operand);
+  w.data = empty_buffer(w.shape(), packed_type(operand));
+  if (is_int8(operand)) w.scale = zeros({w.blocks() * kBlock}, kFloat), w.offset = zeros({w.blocks() * kBlock}, kInt);
   if (w.data.numel() == 0) return w;
   if (is_int8(operand))
-    pack_int8(weight, w, columns, rows);
+    pack_int8(layout, w);
   else if (operand == Operand::Float64)
-    pack_all<double, double, double>(weight, w, columns, rows);
+    pack_all<double, double, double>(layout, w);
   else if (operand == Operand::Float32)
-    pack_all<float, float, uint32_t>(weight, w, columns, rows);
+    pack_all<float, float, uint32_t>(layout, w);
   else if (operand == Operand::BFloat16Pairs)
-    pack_all<float, uint16_t, uint32_t>(weight, w, columns, rows);
+    pack_all<float, uint16_t, uint32_t>(layout, w);
   else
-    pack_all<float, uint16_t, uint16_t>(weight, w, columns, rows);
+    pack_all<float, uint16_t, uint16_t>(layout, w);
   return w;
 }
+
+Packed packed_of(const Arguments& check, const Layout& layout, Operand operand, const Copies& copies, size_t index) {
+  if (!copies) return pack(layout, operand);
+  const size_t parts = is_int8(operand) ? 3 : 1, first = index * parts;
+  check.need(
+      copies->size() >= first + parts, "packed must hold what pack_weight returned for each weight with the same precision, ", parts,
+      parts == 1 ? " tensor" : " tensors", " each; got ", copies->size(), " for at least ", index + 1, " weights");
+  Packed w = unpacked(layout, operand);
+  w.data = (*copies)[first];
+  check.tensor("packed", w.data, packed_type(operand), w.shape());
+  check.contiguous("packed", w.data);
+  if (parts == 1) return w;
+  w.scale = (*copies)[first + 1], w.offset = (*copies)[first + 2];
+  check.tensor("packed", w.scale, kFloat, {w.blocks() * kBlock});
+  check.tensor("packed", w.offset, kInt, {w.blocks() * kBlock});
+  check.contiguous("packed", w.scale);
+  check.contiguous("packed", w.offset);
+  return w;
+}
+
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("pack_weight", TORCH_BOX(&pack_weight)); }
 
 }  // namespace elmo_fast

@@ -6,11 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
-#if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
-#endif
 
 namespace elmo_fast {
 
@@ -66,18 +63,18 @@ class Pieces {
 // call_together itself; any number of threads may. Raises std::system_error where the system refuses a thread.
 void call_together(int64_t helpers, const std::function<void(bool helper)>& f);
 
-// The mutex of `Owner`, which every fork takes and opens again: fork() copies the locks of threads that the child does not have. No code may
-// wait for a second one, or for Python, while it holds one. Never destroyed: tensors may outlive static destructors.
-template <typename Owner>
-std::mutex& guard_of() {
-  static auto* mutex = [] {
-#if defined(__unix__) || defined(__APPLE__)
-    constexpr auto open = [] { guard_of<Owner>().unlock(); };
-    pthread_atfork([] { guard_of<Owner>().lock(); }, open, open);
-#endif
-    return new std::mutex();
+// The one T of this process. A forked child gets a new one: it has none of its parent's threads, and perhaps a lock that one of them held. Never
+// destroyed: tensors and threads may outlive static destructors.
+template <typename T>
+T& of_this_process() {
+  static T* one;
+  static const int begun = [] {
+    constexpr auto renew = [] { one = new T(); };
+    renew();
+    return pthread_atfork(nullptr, nullptr, renew);
   }();
-  return *mutex;
+  (void)begun;
+  return *one;
 }
 
 }  // namespace elmo_fast

@@ -65,10 +65,10 @@ Tensor Tensor::view(IntArrayRef sizes) const {
   return viewed(sizes.vec(), contiguous_strides(sizes), 0);
 }
 
-Tensor Tensor::clone() const { return empty(sizes(), options()).copy_(*this); }
+Tensor Tensor::clone() const { return empty(sizes(), scalar_type()).copy_(*this); }
 
 Tensor Tensor::to(ScalarType dtype) const {
-  return dtype == scalar_type() ? *this : empty(sizes(), options().dtype(dtype)).copy_(*this);
+  return dtype == scalar_type() ? *this : empty(sizes(), dtype).copy_(*this);
 }
 
 const Tensor& Tensor::zero_() const {
@@ -86,22 +86,21 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 }
 
 Tensor Tensor::mul(const Tensor& other) const { return call("aten::mul", "Tensor", *this, other); }
-Tensor Tensor::mul(double factor) const { return mul(filled({}, factor, options())); }
+Tensor Tensor::mul(double factor) const { return mul(number(factor, scalar_type())); }
 
 // Not torch::stable::empty, which calls the dispatcher with boxed arguments.
-Tensor empty(IntArrayRef sizes, const Options& options) {
-  const auto number = [](auto type) { return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type)); };
+Tensor empty(IntArrayRef sizes, ScalarType dtype) {
+  const auto type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
   AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number(options.type), number(options.device.type()),
-      options.device.index(), &handle));
+      static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), type, aoti_torch_device_type_cpu(), -1, &handle));
   return Tensor(handle);
 }
 
-Tensor zeros(IntArrayRef sizes, const Options& options) { return empty(sizes, options).zero_(); }
+Tensor zeros(IntArrayRef sizes, ScalarType dtype) { return empty(sizes, dtype).zero_(); }
 
-Tensor filled(IntArrayRef sizes, double value, const Options& options) {
-  return torch::stable::full(sizes, value, options.type, std::nullopt, options.device);
+Tensor number(double value, ScalarType dtype) {
+  return torch::stable::full({}, value, dtype, std::nullopt, torch::stable::Device(torch::headeronly::DeviceType::CPU));
 }
 
 void Arguments::tensor(const std::string& name, const Tensor& tensor, Types types, IntArrayRef sizes) const {

@@ -54,13 +54,6 @@ auto by_type(ScalarType numbers, const F& f) {
   return numbers == kDouble ? f.template operator()<double>() : f.template operator()<float>();
 }
 
-// Properties of a new tensor.
-struct Options {
-  ScalarType type = kFloat;
-  torch::stable::Device device{torch::headeronly::DeviceType::CPU};
-  Options dtype(ScalarType other) const { return {other, device}; }
-};
-
 // torch's own, and views without its dispatcher, which takes a microsecond for each of the tens of views in a call. They carry no autograd. Made
 // without an argument it is undefined.
 class Tensor : public torch::stable::Tensor {
@@ -72,7 +65,6 @@ class Tensor : public torch::stable::Tensor {
   bool is_same(const Tensor& other) const { return get() == other.get(); }
   int64_t element_size() const { return size_of(scalar_type()); }
   int64_t nbytes() const { return numel() * element_size(); }
-  Options options() const { return {scalar_type(), device()}; }
 
   Tensor operator[](int64_t index) const { return select(0, index); }
   Tensor select(int64_t d, int64_t index) const;
@@ -102,16 +94,15 @@ class Tensor : public torch::stable::Tensor {
 using TensorList = torch::headeronly::HeaderOnlyArrayRef<Tensor>;
 
 std::vector<int64_t> contiguous_strides(IntArrayRef sizes);
-Tensor empty(IntArrayRef sizes, const Options& options);
-Tensor zeros(IntArrayRef sizes, const Options& options);
-inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.options()); }
-inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
-Tensor filled(IntArrayRef sizes, double value, const Options& options);
+Tensor empty(IntArrayRef sizes, ScalarType dtype);
+Tensor zeros(IntArrayRef sizes, ScalarType dtype);
+inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.scalar_type()); }
+Tensor number(double value, ScalarType dtype);  // of no dimension
 
 // empty(), on huge pages from 2 MiB on: a fresh 4 KiB page costs a fault for every 1024 floats, streamed weights a TLB entry each. The memory is
 // cached when the tensor is freed, at most 1 GiB of it, and serves later buffers of about its size: what went back to the system is cleared (in a
 // virtual machine: fetched from the host) before it comes again.
-Tensor empty_buffer(IntArrayRef sizes, const Options& options);
+Tensor empty_buffer(IntArrayRef sizes, ScalarType dtype);
 int64_t idle_buffer_bytes();
 void clear_idle_buffers();
 // If true, buffers are filled with bytes that make every float NaN, as torch fills its own new tensors where

@@ -2,13 +2,8 @@
 
 #include <exception>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <vector>
-
-#if defined(__unix__) || defined(__APPLE__)
-#include <pthread.h>
-#endif
 
 namespace elmo_fast {
 namespace {
@@ -87,25 +82,9 @@ struct Pool {
   std::mutex guard;
   std::vector<Worker*> idle;
 };
-alignas(Pool) unsigned char place[sizeof(Pool)];
-
-// A forked child has none of its parent's threads, and perhaps a lock that one of them held.
-void new_pool() { new (place) Pool(); }
-
-Pool& pool() {
-  static const bool begun = [] {
-    new_pool();
-#if defined(__unix__) || defined(__APPLE__)
-    pthread_atfork(nullptr, nullptr, new_pool);
-#endif
-    return true;
-  }();
-  (void)begun;
-  return *std::launder(reinterpret_cast<Pool*>(place));
-}
 
 std::vector<Worker*> take_workers(int64_t count) {
-  auto& p = pool();
+  auto& p = of_this_process<Pool>();
   const std::lock_guard<std::mutex> lock(p.guard);
   while (static_cast<int64_t>(p.idle.size()) < count) {
     auto* worker = new Worker();
@@ -124,7 +103,7 @@ std::vector<Worker*> take_workers(int64_t count) {
 }
 
 void give_back(const std::vector<Worker*>& workers) {
-  auto& p = pool();
+  auto& p = of_this_process<Pool>();
   const std::lock_guard<std::mutex> lock(p.guard);
   p.idle.insert(p.idle.end(), workers.begin(), workers.end());
 }

@@ -37,10 +37,11 @@ struct Direction {
 };
 
 template <typename T>
-class Backward {
- public:
-  Backward(const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip)
-      : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip) {}
+struct Backward {
+  const Sizes n;
+  const Steps& steps;
+  const Operand operand;
+  const T cell_clip, projection_clip;
 
   void run(Direction<T>& d) const {
     for (int64_t s = steps.time - 1; s >= 0; --s) {
@@ -57,16 +58,6 @@ class Backward {
     }
   }
 
- private:
-  const Sizes n;
-  const Steps& steps;
-  const Operand operand;
-  const T cell_clip, projection_clip;
-
-  char* operands(Tensor& t, int64_t row, int64_t column) const {
-    return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
-  }
-
   // dm = (dy + dh) * mask, where the projection was not clipped.
   void enter_projection(Direction<T>& d, int64_t s) const {
     const bool all = !d.projection || projection_clip == std::numeric_limits<T>::infinity();  // no clip, which passes NaN's gradient too
@@ -81,7 +72,7 @@ class Backward {
         const T total = (dy[j] + dh[j]) * (mask == nullptr ? T(1) : mask[j]);
         dm[j] = all || (before[j] >= -projection_clip && before[j] <= projection_clip) ? total : T(0);
       }
-      if (d.projection) to_operands(dm, operands(d.dm_operands, steps.offset[s] + i, 0), n.output, operand);
+      if (d.projection) to_operands(dm, operands_at(d.dm_operands, operand, steps.offset[s] + i, 0), n.output, operand);
     }
   }
 
@@ -92,7 +83,7 @@ class Backward {
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row), packed = steps.offset[s] + row;
       if (d.projection) {
-        multiply_block<T>(*d.projection, block, operands(d.dm_operands, packed, 0), d.dm_operands.size(1), rows, dh_tile, kBlock, false);
+        multiply_block<T>(*d.projection, block, operands_at(d.dm_operands, operand, packed, 0), d.dm_operands.size(1), rows, dh_tile, kBlock, false);
       } else {
         const int64_t width = std::min(kBlock, n.output - first);
         std::memset(dh_tile, 0, sizeof(dh_tile));
@@ -117,7 +108,7 @@ class Backward {
     // Lanes past the last cell hold NaN where x is infinite, which the zeros that they meet in W_hh do not stop.
     if (const int64_t held = n.cells - group * kCells; held < kCells)
       for (int64_t line = 0; line < rows * kGates; ++line) std::fill(dgates + line * kCells + held, dgates + (line + 1) * kCells, T(0));
-    to_operand_tile(dgates, kBlock, operands(d.dgates, packed, group * kBlock), d.dgates.size(1), rows, kBlock, operand);
+    to_operand_tile(dgates, kBlock, operands_at(d.dgates, operand, packed, group * kBlock), d.dgates.size(1), rows, kBlock, operand);
   }
 
   // dh of the step before: dgates · W_hh, blocks first..last-1 of 64 columns.
@@ -126,7 +117,7 @@ class Backward {
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
       multiply_blocks<T>(
-          d.recurrent_weight, first, last, operands(d.dgates, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile.data(), kBlock,
+          d.recurrent_weight, first, last, operands_at(d.dgates, operand, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile.data(), kBlock,
           kRows * kBlock, false);
       for (int64_t block = first; block < last; ++block) {
         const int64_t column = block * kBlock, width = std::min(kBlock, n.output - column);
@@ -158,7 +149,7 @@ void transpose_gates(const T* dgates, int64_t ld_gates, const Sizes& n, int64_t 
 
 Tensor transposed_gates(const Tensor& dgates, const Sizes& n, Operand operand) {
   const int64_t positions = dgates.size(0), ld = padded(positions, operand);
-  auto target = empty_buffer({n.cells * kGates, ld}, dgates.options());
+  auto target = empty_buffer({n.cells * kGates, ld}, dgates.scalar_type());
   if (ld > positions) target.select(1, positions).zero_();
   if (operand == Operand::BFloat16Pairs)
     transpose_gates(
@@ -171,17 +162,10 @@ Tensor transposed_gates(const Tensor& dgates, const Sizes& n, Operand operand) {
   return target;
 }
 
-// result [M, N] <- left (operands [M, padded K]) · right [K, N]
-template <typename T>
-void product(const Tensor& left, const Tensor& right, Operand operand, const Tensor& result) {
-  const auto w = pack(right, operand);
-  multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
-}
-
 // The state that entered each packed position: h0 at the first step, then the clipped and masked projection of the step before.
 template <typename T>
 Tensor entering_state(const Direction<T>& d, const Tensor& h0, const Steps& steps, int64_t width, T clip) {
-  auto rows = empty({steps.valid(), width}, h0.options());
+  auto rows = empty({steps.valid(), width}, h0.scalar_type());
   T* target = rows.template mutable_data_ptr<T>();
   if (steps.valid() > 0) std::copy_n(h0.template const_data_ptr<T>(), steps.active(0) * width, target);
   for (int64_t s = 1; s < steps.time; ++s)
@@ -201,7 +185,7 @@ using Gradients = std::tuple<std::vector<Tensor>, Tensor, Tensor, Tensor, Tensor
 // Packed rows of a direction -> dx [B, T, I]; positions past a row's length get zero.
 template <typename T>
 Tensor scatter_steps(const Tensor& rows, const Tensor* residual, const Sizes& n, const Steps& steps, bool reverse) {
-  auto dx = zeros({n.batch, n.time, n.input}, rows.options());
+  auto dx = zeros({n.batch, n.time, n.input}, rows.scalar_type());
   T* target = dx.template mutable_data_ptr<T>();
   for (int64_t s = 0; s < steps.time; ++s)
     for (int64_t i = 0; i < steps.active(s); ++i) {
@@ -226,57 +210,56 @@ template <typename T>
 Gradients backward_of(const LstmArguments& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights, bool need_state) {
   const Steps steps(g.lengths, n.batch, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
-  const auto options = g.inputs[0].options(), held = options.dtype(storage_type(operand));
+  const auto dtype = g.inputs[0].scalar_type(), held = storage_type(operand);
   const auto order = gate_order(n.cells);
   std::vector<Tensor> dx(need_inputs ? n.directions : 0);
   const auto stacked = [&](bool needed, int64_t rows, int64_t width) {
-    return needed ? empty_buffer({n.directions, rows, width}, options) : empty({0}, options);
+    return needed ? empty_buffer({n.directions, rows, width}, dtype) : empty({0}, dtype);
   };
   const int64_t gates = kGates * n.cells;
   const Tensor d_ih = stacked(need_weights, gates, n.input), d_hh = stacked(need_weights, gates, n.output);
-  const Tensor d_bias = empty(need_weights ? std::vector<int64_t>{n.directions, gates} : std::vector<int64_t>{0}, options);
+  const Tensor d_bias = empty(need_weights ? std::vector<int64_t>{n.directions, gates} : std::vector<int64_t>{0}, dtype);
   const Tensor d_hr = stacked(need_weights && !g.weight_hr.empty(), n.output, n.cells);
-  auto dh0 = empty({n.directions, n.batch, n.output}, options), dc0 = empty({n.directions, n.batch, n.cells}, options);
+  auto dh0 = empty({n.directions, n.batch, n.output}, dtype), dc0 = empty({n.directions, n.batch, n.cells}, dtype);
   each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
     d.reverse = g.reverse[r];
-    d.recurrent_weight = pack(g.weight_hh[r], operand, {}, order);
+    d.recurrent_weight = pack({g.weight_hh[r], {}, order}, operand);
     if (!g.weight_hr.empty()) d.projection = pack(g.weight_hr[r], operand);
     d.dy = gather_steps<T>(saved.d_outputs[r], steps, d.reverse);
     d.c0 = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
     d.dh = sorted_rows<T>(saved.d_h, r, steps, n.output, g.inputs[0]);
     d.dc = to_blocks(sorted_rows<T>(saved.d_c, r, steps, n.padded_cells(), g.inputs[0]));
     if (!g.masks.empty()) d.mask = g.masks[r].contiguous();
-    d.dm = empty_buffer({positions, n.output}, options);
+    d.dm = empty_buffer({positions, n.output}, dtype);
     d.dm_operands = zeros({positions, padded(n.output, operand)}, held);
     d.dgates = empty_buffer({positions, columns + kSkew}, held);
-    d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, options);
-    d.dbias = zeros({columns}, Options{kDouble});
+    d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, dtype);
+    d.dbias = zeros({columns}, kDouble);
     d.gates = saved.gates[r].const_data_ptr<T>();
     d.cells = saved.cells[r].const_data_ptr<T>();
     d.projections = saved.projections[r].const_data_ptr<T>();
-    Backward<T>(n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip)).run(d);
+    Backward<T>{n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip)}.run(d);
 
     restore_order<T>(d.dh, steps, n.output, dh0[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.dc), steps, n.cells, dc0[r].mutable_data_ptr<T>());
     if (need_inputs) {
-      const auto w = pack(g.weight_ih[r], operand, {}, order);
-      auto rows = empty({positions, n.input}, options);
-      multiply<T>(w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
+      const auto rows = empty({positions, n.input}, dtype);
+      multiply_operands(pack({g.weight_ih[r], {}, order}, operand), d.dgates, rows);
       dx[r] = scatter_steps<T>(rows, g.residual ? &d.dy : nullptr, n, steps, d.reverse);
     }
     if (!need_weights) return;
     const auto left = transposed_gates(d.dgates, n, operand);
     const auto start = sorted_rows<T>(g.h0, r, steps, n.output, g.inputs[0]);
-    product<T>(left, gather_steps<T>(g.inputs[r], steps, d.reverse), operand, d_ih[r]);
+    multiply_operands(pack(gather_steps<T>(g.inputs[r], steps, d.reverse), operand), left, d_ih[r]);
     if (!g.h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
-    product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(g.projection_clip)), operand, d_hh[r]);
-    if (d.projection) product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.narrow(1, 0, n.cells), operand, d_hr[r]);
+    multiply_operands(pack(entering_state<T>(d, start, steps, n.output, static_cast<T>(g.projection_clip)), operand), left, d_hh[r]);
+    if (d.projection) multiply_rows(pack(d.hidden.narrow(1, 0, n.cells), operand), d.dm.t(), d_hr[r]);
     T* of_bias = d_bias.mutable_data_ptr<T>() + r * gates;
     for (int64_t j = 0; j < columns; ++j)
       if (order[j] >= 0) of_bias[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
   });
-  if (!need_state) dh0 = empty({0}, options), dc0 = empty({0}, options);
+  if (!need_state) dh0 = empty({0}, dtype), dc0 = empty({0}, dtype);
   return {dx, d_ih, d_hh, d_bias, d_hr, dh0, dc0};
 }
 

@@ -2,7 +2,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "common/packed.h"
+#include "common/gemm.h"
 #include "common/tensor.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
@@ -50,7 +50,7 @@ struct Direction {
 // many steps; AMX multiplies so fast that 32 rows are few. With more rows, the gates of several steps would only evict the weights from the cache.
 constexpr int64_t kChunkRows = 128;
 constexpr int64_t kShortChunkRows = 32;
-int64_t chunk_rows(const Steps& steps) { return isa_name() == "amx" || steps.batch <= 16 ? kChunkRows : kShortChunkRows; }
+int64_t chunk_rows(const Steps& steps) { return isa().tiles || steps.batch <= 16 ? kChunkRows : kShortChunkRows; }
 
 // End of the steps whose input products are computed together with step s.
 int64_t chunk_after(const Steps& steps, int64_t s) {
@@ -69,15 +69,16 @@ int64_t largest_chunk(const Steps& steps) {
 }
 
 template <typename T>
-class Forward {
- public:
-  Forward(
-      const Sizes& n, const Steps& steps, Operand operand, T cell_clip, T projection_clip, bool residual, bool save, int64_t capacity)
-      : n(n), steps(steps), operand(operand), cell_clip(cell_clip), projection_clip(projection_clip), residual(residual), save(save),
-        capacity(capacity) {}
+struct Forward {
+  const Sizes n;
+  const Steps& steps;
+  const Operand operand;
+  const T cell_clip, projection_clip;
+  const bool residual, save;
+  const int64_t capacity;                  // rows of a block of gates
+  int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
 
   void run(Direction<T>& d, bool zero_state) {
-    chunk_end = 0;
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
       if (s == chunk_end) multiply_inputs(d, s);
       const bool from_zero = zero_state && s == 0;
@@ -98,22 +99,13 @@ class Forward {
     }
   }
 
- private:
-  const Sizes n;
-  const Steps& steps;
-  const Operand operand;
-  const T cell_clip, projection_clip;
-  const bool residual, save;
-  const int64_t capacity;                  // rows of a block of gates
-  int64_t chunk_begin = 0, chunk_end = 0;  // steps whose input products are at hand
-
   // W_ih x for the next steps: as many as make the product efficient, few enough that it is still in cache when it is used.
   void multiply_inputs(Direction<T>& d, int64_t s) {
     chunk_begin = s;
     chunk_end = chunk_after(steps, s);
     const int64_t first = steps.offset[s], rows = steps.offset[chunk_end] - first;
     multiply<T>(
-        d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false, nullptr,
+        d.input_weight, operands_at(d.x_operands, operand, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false, nullptr,
         capacity * kBlock);
   }
 
@@ -124,11 +116,7 @@ class Forward {
   // The first `width` numbers of the active rows, as operands.
   void round_rows(const Tensor& from, Tensor& to, int64_t width, int64_t s) const {
     if (from.defined())
-      to_operand_tile(from.template const_data_ptr<T>(), from.size(1), operands(to, 0, 0), to.size(1), steps.active(s), width, operand);
-  }
-
-  char* operands(Tensor& t, int64_t row, int64_t column) const {
-    return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
+      to_operand_tile(from.template const_data_ptr<T>(), from.size(1), operands_at(to, operand, 0, 0), to.size(1), steps.active(s), width, operand);
   }
 
   // Gates, cell state and σ(o) tanh(c) of the 16 cells of `block`, for all active rows.
@@ -140,7 +128,7 @@ class Forward {
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
       if (!zero_state)
-        multiply_block<T>(d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
+        multiply_block<T>(d.recurrent_weight, block, operands_at(d.h_operands, operand, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
       const auto cells = cells_of(d, block, s, row, rows, products, hidden);
       save ? run_cells_saving(cells, ahead) : run_cells(cells, ahead);
       keep_hidden(d, block, row, rows, hidden);
@@ -152,7 +140,7 @@ class Forward {
     if constexpr (std::is_same_v<T, float>) {
       alignas(64) float products[2][2 * kTileRows * kBlock], hidden[2 * kTileRows * kCells];
       const int64_t rows = steps.active(s);
-      const char* x = operands(d.h_operands, 0, 0);
+      const char* x = operands_at(d.h_operands, operand, 0, 0);
       multiply_block<T>(d.recurrent_weight, first, x, d.h_operands.size(1), rows, products[first % 2], kBlock, false);
       set_tile_shapes(rows);
       for (int64_t block = first; block < last; ++block) {
@@ -183,7 +171,7 @@ class Forward {
       return;
     }
     if (d.projection)
-      return to_operand_tile(hidden, kCells, operands(d.hidden_operands, row, first), d.hidden_operands.size(1), rows, width, operand);
+      return to_operand_tile(hidden, kCells, operands_at(d.hidden_operands, operand, row, first), d.hidden_operands.size(1), rows, width, operand);
     for (int64_t i = 0; i < rows; ++i)
       std::copy_n(hidden + i * kCells, width, d.h.template mutable_data_ptr<T>() + (row + i) * n.output + first);
   }
@@ -195,7 +183,7 @@ class Forward {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
       if (d.projection)
         multiply_blocks<T>(
-            *d.projection, first, last, operands(d.hidden_operands, row, 0), d.hidden_operands.size(1), rows, products.data(), kBlock,
+            *d.projection, first, last, operands_at(d.hidden_operands, operand, row, 0), d.hidden_operands.size(1), rows, products.data(), kBlock,
             kRows * kBlock, false);
       for (int64_t block = first; block < last; ++block) {
         const int64_t column = block * kBlock, width = std::min(kBlock, n.output - column);
@@ -203,7 +191,7 @@ class Forward {
         for (int64_t i = 0; i < rows; ++i)
           finish(d, products.data() + ((block - first) * kRows + i) * kBlock, h + i * n.output, row + i, s, column, width);
         if (needs_whole_rows(operand)) continue;
-        to_operand_tile(h, n.output, operands(d.h_operands, row, column), d.h_operands.size(1), rows, width, operand);
+        to_operand_tile(h, n.output, operands_at(d.h_operands, operand, row, column), d.h_operands.size(1), rows, width, operand);
       }
     }
   }
@@ -262,28 +250,28 @@ template <typename T>
 Results forward_of(
     const Arguments& check, const LstmArguments& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Copies& packed) {
   const Steps steps(g.lengths, n.batch, n.time);
-  const auto options = g.inputs[0].options();
+  const auto dtype = g.inputs[0].scalar_type();
   const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
   const int64_t capacity = save ? positions : largest_chunk(steps);
-  auto outputs = empty({n.directions, n.batch, n.time, n.output}, options);
-  auto h = empty({n.directions, n.batch, n.output}, options), c = empty({n.directions, n.batch, n.cells}, options);
-  auto gates = empty_buffer({n.directions, blocks, capacity, kBlock}, options);
-  auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
-  auto projections = empty({n.directions, saved, n.output}, options);
+  auto outputs = empty({n.directions, n.batch, n.time, n.output}, dtype);
+  auto h = empty({n.directions, n.batch, n.output}, dtype), c = empty({n.directions, n.batch, n.cells}, dtype);
+  auto gates = empty_buffer({n.directions, blocks, capacity, kBlock}, dtype);
+  auto cells = empty_buffer({n.directions, blocks, saved, kCells}, dtype);
+  auto projections = empty({n.directions, saved, n.output}, dtype);
   const auto order = gate_order(n.cells);
   each_direction(n.directions, runs_in_turn(n, operand, !g.weight_hr.empty()), [&](int64_t r) {
     Direction<T> d;
     d.reverse = g.reverse[r];
-    d.input_weight = packed_of(check, {g.weight_ih[r].t(), order, {}}, operand, packed, r);
-    d.recurrent_weight = packed_of(check, {g.weight_hh[r].t(), order, {}}, operand, packed, n.directions + r);
+    d.input_weight = packed_of(check, {g.weight_ih[r].t(), order}, operand, packed, r);
+    d.recurrent_weight = packed_of(check, {g.weight_hh[r].t(), order}, operand, packed, n.directions + r);
     if (!g.weight_hr.empty())
-      d.projection = packed_of(check, plain_layout(g.weight_hr[r], operand), operand, packed, 2 * n.directions + r);
+      d.projection = packed_of(check, g.weight_hr[r].t(), operand, packed, 2 * n.directions + r);
     d.x = gather_steps<T>(g.inputs[r], steps, d.reverse);
     d.h = sorted_rows<T>(g.h0, r, steps, n.output, g.inputs[0]);
     d.c = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
     d.h_operands = to_operand_rows(d.h, operand).clone();
-    d.hidden_operands = zeros({n.batch, row_width(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
-    if (needs_whole_rows(operand) && d.projection) d.hidden = empty({n.batch, n.cells}, options);
+    d.hidden_operands = zeros({n.batch, row_width(n.cells, operand) + kSkew}, storage_type(operand));
+    if (needs_whole_rows(operand) && d.projection) d.hidden = empty({n.batch, n.cells}, dtype);
     if (!g.masks.empty()) d.mask = g.masks[r].contiguous();
     d.gates = gates[r].mutable_data_ptr<T>();
     d.cells = cells[r].mutable_data_ptr<T>();
@@ -297,7 +285,7 @@ Results forward_of(
       cells[r].slice(1, steps.valid()).zero_();
       projections[r].slice(0, steps.valid()).zero_();
     }
-    Forward<T>(n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip), g.residual, save, capacity).run(d, !g.h0);
+    Forward<T>{n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip), g.residual, save, capacity}.run(d, !g.h0);
     restore_order<T>(d.h, steps, n.output, h[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.c), steps, n.cells, c[r].mutable_data_ptr<T>());
   });
@@ -327,8 +315,8 @@ STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", TORCH_BO
 
 namespace elmo_fast {
 
-Layout gates_layout(const Tensor& weight, Operand) {
-  return {weight.t(), projected_lstm::gate_order(weight.size(0) / projected_lstm::kGates), {}};
+Layout gates_layout(const Tensor& weight) {
+  return {weight.t(), projected_lstm::gate_order(weight.size(0) / projected_lstm::kGates)};
 }
 
 }  // namespace elmo_fast

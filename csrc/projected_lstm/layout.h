@@ -116,7 +116,7 @@ template <typename T>
 Tensor gather_steps(const Tensor& x, const Steps& steps, bool reverse) {
   const auto source = x.contiguous();
   const int64_t width = x.size(2);
-  auto rows = empty({steps.valid(), width}, x.options());
+  auto rows = empty({steps.valid(), width}, x.scalar_type());
   const T* from = source.const_data_ptr<T>();
   T* to = rows.mutable_data_ptr<T>();
   for (int64_t s = 0; s < steps.time; ++s)
@@ -124,6 +124,11 @@ Tensor gather_steps(const Tensor& x, const Steps& steps, bool reverse) {
       std::copy_n(
           from + (steps.order[i] * steps.time + steps.position(i, s, reverse)) * width, width, to + (steps.offset[s] + i) * width);
   return rows;
+}
+
+// Where a number of a matrix of operands lies.
+inline char* operands_at(const Tensor& t, Operand operand, int64_t row, int64_t column) {
+  return static_cast<char*>(t.mutable_data_ptr()) + (row * t.size(1) + column) * element_size(operand);
 }
 
 // [B, H'] <-> [blocks][B][16]
@@ -137,7 +142,7 @@ inline Tensor from_blocks(const Tensor& blocks) {
 // state[r] of the caller, [B, columns] -> sorted rows, padded with zeros to `width` columns; zeros where there is none.
 template <typename T>
 Tensor sorted_rows(const std::optional<Tensor>& state, int64_t r, const Steps& steps, int64_t width, const Tensor& like) {
-  auto sorted = zeros({steps.batch, width}, like.options());
+  auto sorted = zeros({steps.batch, width}, like.scalar_type());
   if (!state) return sorted;
   const auto given = state->select(0, r).contiguous();
   for (int64_t i = 0; i < steps.batch; ++i)

@@ -1,18 +1,17 @@
 #include "static/cooccurrences.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "common/parallel.h"
+#include "common/radix_sort.h"
 #include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
 
-constexpr int32_t kBoundary = -1;                  // of the table of words; what is below is left out
-constexpr int kDistanceBits = 8, kDigitBits = 11;  // a record is a key above a distance
-constexpr int64_t kDigits = int64_t{1} << kDigitBits;
+constexpr int32_t kBoundary = -1;  // of the table of words; what is below is left out
+constexpr int kDistanceBits = 8;    // a record is a key above a distance
 
 // A key is a row above a column, of as many bits as the vocabulary needs.
 int bits_of(int64_t num_words) {
@@ -20,40 +19,6 @@ int bits_of(int64_t num_words) {
   int bits = 1;
   while ((num_words - 1) >> bits) ++bits;
   return bits;
-}
-
-// The last words before a position, newest first, up to a boundary.
-class History {
- public:
-  explicit History(int64_t window) : words_(2 * window), window_(window), at_(window) {}
-  void clear() { size_ = 0; }
-  void push(int32_t word) {
-    if (at_ == 0) {
-      std::copy_n(words_.begin(), window_, words_.begin() + window_);
-      at_ = window_;
-    }
-    words_[--at_] = word;
-    size_ = std::min(size_ + 1, window_);
-  }
-  const int32_t* words() const { return words_.data() + at_; }
-  int64_t size() const { return size_; }
-
- private:
-  std::vector<int32_t> words_;
-  int64_t window_, at_, size_ = 0;
-};
-
-// Sorts by key, digit after digit from the last.
-void sort_records(std::vector<uint64_t>& records, int bits) {
-  std::vector<uint64_t> other(records.size());
-  for (int shift = kDistanceBits; shift < 2 * bits + kDistanceBits; shift += kDigitBits) {
-    std::array<int64_t, kDigits> place{};
-    for (const uint64_t record : records) ++place[record >> shift & (kDigits - 1)];
-    int64_t at = 0;
-    for (int64_t& each : place) at += std::exchange(each, at);
-    for (const uint64_t record : records) other[place[record >> shift & (kDigits - 1)]++] = record;
-    records.swap(other);
-  }
 }
 
 // One key and one sum for all records of a key.
@@ -127,30 +92,30 @@ int32_t CooccurrenceCounter::word_of(int32_t number) const {
 
 void CooccurrenceCounter::count_range(
     std::span<const int32_t> numbers, int64_t begin, int64_t end, int64_t* cells, std::vector<uint64_t>& records) const {
-  std::vector<int32_t> found;
-  for (int64_t at = begin; at > 0 && found.size() < weights_.size();) {
+  std::vector<int32_t> words;  // of the sentence, up to `at`; of those before `begin`, as many as a window reaches
+  for (int64_t at = begin; at > 0 && words.size() < weights_.size();) {
     const int32_t word = word_of(numbers[--at]);
     if (word == kBoundary) break;
-    if (word >= 0) found.push_back(word);
+    if (word >= 0) words.push_back(word);
   }
-  History history(static_cast<int64_t>(weights_.size()));
-  for (auto word = found.rbegin(); word != found.rend(); ++word) history.push(*word);
+  std::reverse(words.begin(), words.end());
   const int shift = bits_ + kDistanceBits;
   for (int64_t at = begin; at < end; ++at) {
     const int32_t word = word_of(numbers[at]);
     if (word < 0) {
-      if (word == kBoundary) history.clear();
+      if (word == kBoundary) words.clear();
       continue;
     }
-    const int32_t* const before = history.words();
-    for (int64_t k = 0; k < history.size(); ++k) {
-      const int64_t row = symmetric_ ? std::min(word, before[k]) : word, column = symmetric_ ? std::max(word, before[k]) : before[k];
+    const auto reach = static_cast<int64_t>(std::min(words.size(), weights_.size()));
+    for (int64_t k = 0; k < reach; ++k) {
+      const int32_t before = words[words.size() - 1 - k];
+      const int64_t row = symmetric_ ? std::min(word, before) : word, column = symmetric_ ? std::max(word, before) : before;
       if (column < corner_.end(row))
         cells[corner_.place(row, column)] += weights_[k];
       else
         records.push_back(static_cast<uint64_t>(row) << shift | static_cast<uint64_t>(column) << kDistanceBits | static_cast<uint64_t>(k));
     }
-    history.push(word);
+    words.push_back(word);
   }
 }
 
@@ -163,7 +128,7 @@ std::vector<Run> CooccurrenceCounter::count(std::span<const int32_t> numbers, in
       std::vector<uint64_t> records;
       const int64_t first = begin + (end - begin) * t / threads_, last = begin + (end - begin) * (t + 1) / threads_;
       count_range(numbers, first, last, counted_.data() + t * corner_.cells(), records);
-      sort_records(records, bits_);
+      radix_sort(records, 2 * bits_, [](uint64_t record) { return record >> kDistanceBits; });
       runs[t] = run_of(records, weights_);
     }
   });

@@ -103,17 +103,18 @@ Tables<T> tables(TensorList t) {
   return {t[0].mutable_data_ptr<T>(), t[1].mutable_data_ptr<T>(), t[2].mutable_data_ptr<T>(), t[3].mutable_data_ptr<T>()};
 }
 
-void check(
-    const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares) {
+Tensor glove(
+    const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares,
+    double learning_rate, double x_max, double alpha) {
   const Arguments check("glove");
   check.need(weights.size() == 4 && squares.size() == 4, "weights and squares must be 4 tensors each");
   check.tensor("weights[0]", weights[0], kFloating, {kAny, kAny});
   const auto dtype = weights[0].scalar_type();
-  const int64_t words = weights[0].size(0), size = weights[0].size(1);
-  for (const TensorList tables : {weights, squares}) {
-    check.tensors("tables", tables.slice(0, 2), dtype, {words, size});
-    check.tensors("biases", tables.slice(2), dtype, {words});
-    for (const Tensor& table : tables) check.contiguous("weights and squares", table);
+  const int64_t words = weights[0].size(0), dimension = weights[0].size(1);
+  for (const TensorList list : {weights, squares}) {
+    check.tensors("tables", list.slice(0, 2), dtype, {words, dimension});
+    check.tensors("biases", list.slice(2), dtype, {words});
+    for (const Tensor& table : list) check.contiguous("weights and squares", table);
   }
   check.tensor("values", values, dtype, {kAny});
   check.tensor("rows", rows, kInt, values.sizes());
@@ -123,24 +124,18 @@ void check(
   check.contiguous("values", values);
   check.ids("rows", rows, words);
   check.ids("columns", columns, words);
-}
-
-Tensor glove(
-    const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares,
-    double learning_rate, double x_max, double alpha) {
-  check(rows, columns, values, weights, squares);
   const int64_t entries = rows.numel(), threads = std::clamp<int64_t>(entries / kGrain, 1, num_threads());
   std::vector<double> sums(threads);
-  by_type(values.scalar_type(), [&]<typename T>() {
+  by_type(dtype, [&]<typename T>() {
     const Pass<T> p{
         rows.const_data_ptr<int32_t>(), columns.const_data_ptr<int32_t>(), values.const_data_ptr<T>(),
-        tables<T>(weights), tables<T>(squares), weights[0].size(1),
+        tables<T>(weights), tables<T>(squares), dimension,
         static_cast<T>(learning_rate), static_cast<T>(x_max), static_cast<T>(alpha)};
     parallel_for(threads, 1, [&](int64_t from, int64_t to) {
       for (int64_t t = from; t < to; ++t) sums[t] = pass(p, entries * t / threads, entries * (t + 1) / threads);
     });
   });
-  return filled({}, std::accumulate(sums.begin(), sums.end(), 0.0), Options{kDouble});
+  return number(std::accumulate(sums.begin(), sums.end(), 0.0), kDouble);
 }
 
 }  // namespace
