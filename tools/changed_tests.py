@@ -1,9 +1,9 @@
 """Prints the test files of what differs from the main branch, for `make check`.
 
-A changed test is run. Of another Python file they are the tests that import it, by themselves or through helpers below
-tests/; where there are none, those that import the files that import it, and so on. What is loaded by its name counts
-for those who load it: a command for tests/cli, a backend's kernels for its op, C++ for its op or for `_native.py`. A
-data file counts for its folder of tests, a conftest.py too, a page for all pages, a file of the build for its tests.
+A changed test is run, and of a conftest.py its folder. Of another Python file they are the tests nearest to it: those
+that import it or, if there are none, those that import its importers, and so on. What is loaded by its name counts for
+those who load it: a command for tests/cli, a backend's kernels for its op, C++ for its op or for `_native.py`. A data
+file counts for its folder of tests, a page for all pages, a file of the build for its tests.
 """
 
 import functools
@@ -39,28 +39,18 @@ def importers() -> dict[str, set[str]]:
 
 
 def is_test(file: str) -> bool:
-    return file.startswith("tests/") and pathlib.PurePosixPath(file).match("test_*.py")
+    name = pathlib.PurePosixPath(file).name
+    return file.startswith("tests/") and (name == "conftest.py" or name.startswith("test_"))
 
 
 def importing(file: str) -> list[str]:
     """The tests nearest to a file by imports."""
-    seen, nearest = {file}, [file]
+    seen, nearest = {file}, {file}
     while nearest:
-        tests, further = set(), []
-        for each in nearest:  # grows: a helper of tests is no step away
-            for other in importers().get(each, set()) - seen:
-                seen.add(other)
-                if is_test(other):
-                    tests.add(other)
-                elif other.startswith("tests/") and not other.endswith("/conftest.py"):
-                    nearest.append(other)
-                else:
-                    further.append(other)
-        if tests:
-            return sorted(tests)
-        if folders := [str(pathlib.PurePosixPath(each).parent) for each in further if each.endswith("/conftest.py")]:
-            return sorted(folders)
-        nearest = further
+        nearest = set[str]().union(*(importers().get(each, ()) for each in nearest)) - seen
+        seen |= nearest
+        if tests := sorted(filter(is_test, nearest)):
+            return [str(pathlib.PurePosixPath(test).parent) if test.endswith("conftest.py") else test for test in tests]
     return []
 
 
@@ -68,12 +58,12 @@ def tests_of(file: str) -> list[str]:
     """The test files, or the folders of tests, of one changed file."""
     path = pathlib.PurePosixPath(file)
     top, *folders = path.parts[:-1] or ("",)
+    if path.name == "conftest.py":
+        return [str(path.parent)]
     if is_test(file):
         return [file] if (ROOT / file).exists() else []
     if path.suffix == ".md" or top == "docs":
         return ["tests/test_docs.py"]
-    if path.name == "conftest.py":
-        return [str(path.parent)]
     if top == "csrc":
         op = f"elmo_fast/ops/{folders[0] if folders else path.stem}/__init__.py"
         return importing(op if (ROOT / op).exists() else "elmo_fast/ops/_native.py")

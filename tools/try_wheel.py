@@ -1,19 +1,15 @@
-"""Tries a wheel in a new virtual environment, of some Python and torch and no compiler: it must compute the same bits.
+"""Tries a wheel in a new virtual environment, of some Python and torch and no compiler.
 
 python tools/try_wheel.py WHEEL --python python3.12 --torch 2.11.0 [--environment FOLDER]
 
 The environment (FOLDER, kept; else a new one, removed) gets that torch and the wheel with pip. In an empty folder, with
 nothing on PATH but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run,
-`elmo-fast check` must find no wrong result on the CPU, README.md's lines must run, and the digests of what ops return
-must be those of the extension that is built in place here. Where qemu's user mode is installed, every precision must
-also run on x86-64 CPUs that lack the instruction sets of this one.
+`elmo-fast check` must find no wrong result on the CPU, and README.md's lines must run.
 """
 
 import argparse
-import json
 import os
 import pathlib
-import platform
 import shutil
 import subprocess
 import sys
@@ -21,9 +17,19 @@ import tempfile
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-INSIDE = ROOT / "tools" / "inside_wheel.py"
-# Models of qemu, and the instruction sets that the kernels must find there; qemu itself knows no AVX-512.
-MASKS = {"Nehalem": ["generic"], "Haswell": ["generic", "avx2"]}
+# Runs the lines of README.md of the checkout argv[1] in the current, empty folder, and compares what they print.
+README = """
+import os, pathlib, sys
+import elmo_fast
+assert "site-packages" in elmo_fast.__file__, f"{elmo_fast.__file__} is not the wheel's"
+sys.path.append(sys.argv[1])
+from tests.support import snippets, weights
+folder = pathlib.Path.cwd()
+snippets.environment = lambda: dict(os.environ)  # no checkout, as tests have it
+sizes = {"cell": 1024, "proj": 128, "filters": snippets.ORIGINAL_FILTERS, "char_dim": 16, "n_highway": 1}
+weights.make_weights(folder, **sizes, scale=0.5)
+snippets.check(pathlib.Path(sys.argv[1], "README.md").read_text(encoding="utf-8"), "README.md", folder)
+"""
 NEEDED = ("bash", "sh", "cat", "head", "tail", "mkdir", "printf", "env", "uname")  # by README.md's lines; no compiler
 
 
@@ -65,29 +71,9 @@ def attempt(place: pathlib.Path, python: pathlib.Path, folder: pathlib.Path) -> 
         sys.exit(f"elmo-fast info does not say that the native kernels run: {info}")
     (empty := folder / "empty").mkdir()
     right = run(place / "bin" / "elmo-fast", "check", "--device", "cpu", env=variables, cwd=empty).splitlines()[-1]
-    masked = masks(python, variables, empty)
-    digests = json.loads(run(python, INSIDE, "digests", env=variables, cwd=folder))
-    here = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    expected = json.loads(run(sys.executable, INSIDE, "digests", env=here, cwd=folder))
-    different = sorted(name for name in expected if digests.get(name) != expected[name])
-    if different:
-        sys.exit(f"other bits than those of the extension built in place: {'; '.join(different)}")
     (readme := folder / "readme").mkdir()
-    run(python, INSIDE, "readme", ROOT, env=variables, cwd=readme)
-    print(f"check: {right}; {len(expected)} results of ops have the same bits; {masked}; README.md's lines run")
-
-
-def masks(python: pathlib.Path, variables: dict[str, str], folder: pathlib.Path) -> str:
-    """Run every precision on CPUs that lack instruction sets; says on which. Exits where other sets are found."""
-    emulator = shutil.which("qemu-x86_64")
-    if emulator is None or platform.machine() != "x86_64":
-        return "no instruction set was masked (qemu-user is not installed)"
-    for model, sets in MASKS.items():
-        words = (emulator, "-cpu", model, python, INSIDE, "sets")
-        actual = json.loads(run(*words, env=variables, cwd=folder, stderr=subprocess.DEVNULL))
-        if actual != sets:
-            sys.exit(f"on a {model} the kernels find {actual}, not {sets}")
-    return f"every precision runs on {' and '.join(MASKS)}"
+    run(python, "-c", README, ROOT, env=variables, cwd=readme)
+    print(f"check: {right}; README.md's lines run")
 
 
 def main() -> int:
