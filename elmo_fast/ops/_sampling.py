@@ -1,6 +1,6 @@
 """Philox4x32-10, the counter-based generator of all samples, their copy to a GPU, and dropout as a function of seed.
 
-Philox (in C++: csrc/common/philox.h): Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+Philox: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def log_uniform_sample(
         offset: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
         device: device of the returned ids and tries; None: the CPU. On a CUDA device "triton" samples there; if that
             cannot serve, they are sampled on the CPU and copied, with a PerformanceWarning
-        backend: "auto", "native", "triton" or "reference"
+        backend: "auto", "triton" or "reference"
 
     Returns:
         ids: [S] int64
@@ -82,17 +82,16 @@ def log_uniform_sample(
 
 
 def _chosen(backend: str, device: torch.device) -> str:
-    """Return the backend to use: those of the CPU serve every device by copying, for "auto" with a warning."""
+    """Return the backend to use: the reference serves every device by copying, for "auto" with a warning."""
     op = "log_uniform_sample"
     if backend != "auto" or device.type != "cuda":
         return backend
     choice = explain(op, device, torch.float32)
     if choice.backend == "triton":
         return "triton"
-    slower = explain(op, CPU, torch.float32).backend
     if not torch.compiler.is_compiling():
-        warn_once(op, slower, f"{choice.refusals['triton']} (sampled on the CPU and copied to {device})")
-    return slower
+        warn_once(op, "reference", f"{choice.refusals['triton']} (sampled on the CPU and copied to {device})")
+    return "reference"
 
 
 def _on_device(offset: int | Tensor, device: torch.device) -> Tensor:
@@ -163,4 +162,4 @@ def _fake(a: Any) -> tuple[Tensor, Tensor]:
 
 
 register_op("log_uniform_sample", _fake)
-register("log_uniform_sample", "native", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")
+register("log_uniform_sample", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")
