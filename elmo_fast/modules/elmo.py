@@ -26,7 +26,6 @@ from elmo_fast.modules._loading import (
     Module,
     explains_missing_arguments,
     load_state,
-    never_called,
     vocabulary_of,
     without_prefix,
 )
@@ -235,7 +234,7 @@ class Elmo(nn.Module):
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
-        return never_called(ScalarMix, *(self.get_submodule(f"scalar_mix_{k}") for k in range(self._count)))
+        return [self._modules[f"scalar_mix_{k}"] for k in range(self._count)]  # type: ignore[misc]
 
     def get_output_dim(self) -> int:
         """2D, the width of a representation."""
@@ -274,16 +273,16 @@ class Elmo(nn.Module):
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
         output = self._elmo_lstm(flat, word_inputs)
         mask, inner_mask = output["mask"], mask_without_boundaries(output["mask"])
-        mixed: list[Tensor] = []
-        fused = self._fuses_dropout(mask.device)
+        fused, representations = self._fuses_dropout(mask.device), []
+        shape = (*outer, mask.shape[1] if self._keep_sentence_boundaries else inner_mask.shape[1])
         if self._count:  # with the markers, which the statistics may need
-            mixes_of_all = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
+            mixed = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
             if not self._keep_sentence_boundaries:
-                mixes_of_all = torch.where(inner_mask[..., None], mixes_of_all[:, :, 1:-1], 0)
-            mixed = [mix if fused else self._dropout(mix) for mix in separate(mixes_of_all)]
+                mixed = torch.where(inner_mask[..., None], mixed[:, :, 1:-1], 0)
+            for mix in separate(mixed):
+                mix = mix if fused else self._dropout(mix)
+                representations.append(mix.reshape(*shape, mix.shape[-1]))
         mask = mask if self._keep_sentence_boundaries else inner_mask
-        shape = (*outer, mask.shape[1])
-        representations = [mix.reshape(*shape, mix.shape[-1]) for mix in mixed]
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}
 
     def _fuses_dropout(self, device: torch.device) -> bool:

@@ -137,9 +137,9 @@ def test_new_parameters_are_bilm_tfs():
     assert not characters[0].any()
     assert 0.99 < characters.abs().max() <= 1
     assert 0.049 < encoder.char_conv_1.weight.abs().max() <= 0.05
-    assert abs(encoder._highways.layers[0].weight.std().item() - 256**-0.5) < 1e-3
+    assert abs(encoder._highways._layers[0].weight.std().item() - 256**-0.5) < 1e-3
     assert abs(encoder._projection.weight.std().item() - 256**-0.5) < 1e-3
-    assert encoder._highways.layers[1].bias.tolist() == [0.0] * 256 + [2.0] * 256
+    assert encoder._highways._layers[1].bias.tolist() == [0.0] * 256 + [2.0] * 256
     tanh = CharacterEncoder(ElmoOptions.from_dict({"lstm": lstm, "char_cnn": cnn | {"activation": "tanh"}}))
     assert abs(tanh.char_conv_1.weight.std().item() - 48**-0.5) < 5e-3
 
