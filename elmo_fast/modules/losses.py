@@ -13,7 +13,7 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.modules._loading import Module, check_settings, read_uncalled
-from elmo_fast.op_choices import LOSS_KINDS, Backend, LossKind, Precision
+from elmo_fast.op_choices import LOSS_KINDS, Backend, Loss, LossKind, Precision
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
 CHUNK_BYTES = 32 * 2**20
@@ -487,6 +487,11 @@ LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
     loss.kind.name: loss
     for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
 }
+
+
+def fitting_loss(name: Loss, words: int, samples: int) -> Loss:
+    """Return the loss to train with: the full softmax where fewer words exist than are sampled, which are distinct."""
+    return "full_softmax" if name == "sampled_softmax" and samples > words else name
 
 
 def loss_of(
