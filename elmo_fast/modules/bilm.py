@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
-from elmo_fast._runtime.devices import check_int8_device
 from elmo_fast._runtime.memory import bytes_of
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
@@ -62,7 +61,7 @@ class BiLM(Module):
             or None for new parameters, initialized as in bilm-tf.
         requires_grad: whether the parameters are trained.
         vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first one is the
-            padding.
+            padding. With requires_grad they are trained apart from the encoder.
         stateful: whether each row of a batch starts from its final state in the previous batch, as in AllenNLP and
             bilm-tf; False: the same sentence always has the same vectors.
         unique_words, cache_size: as in CharacterEncoder.
@@ -102,7 +101,6 @@ class BiLM(Module):
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
-        check_int8_device(precision, torch.get_default_device(), backend, "make the model under torch.device('cpu')")
         self.options, state = read_bilm(options_file, weight_file, prefix)
         self.reads_words = self.options.reads_word_ids
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
@@ -150,20 +148,7 @@ class BiLM(Module):
         if vocab_to_cache:
             if self.reads_words:
                 raise ElmoFastError("vocab_to_cache needs a model that reads characters; this one reads word ids")
-            if requires_grad:
-                warnings.warn(
-                    "requires_grad=True with vocab_to_cache: the cached vectors are trained apart from the character "
-                    "encoder, and words outside the cache come from the encoder",
-                    stacklevel=2,
-                )
             self.create_cached_cnn_embeddings(vocab_to_cache)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BiLM":
-        if "int8" in self.precision:  # asked first, for a module must not be moved by half
-            device = fn(torch.empty(0, device="cpu")).device
-            check_int8_device(self.precision, device, self._elmo_lstm.backend, "leave the model on the CPU")
-        super()._apply(fn, recurse)
-        return self
 
     def checkpoint_state(self) -> dict[str, Tensor]:
         """Return the parameters under the names of elmo_fast.checkpoints, without the vectors of vocab_to_cache.

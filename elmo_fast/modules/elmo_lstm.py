@@ -268,18 +268,12 @@ class ElmoLstm(Module):
         return self._state_lock if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
 
     def reset_states(self, mask: Tensor | None = None) -> None:
-        """Forget the state of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError if B differs."""
+        """Forget the state of all rows, or of those that `mask` [B] marks."""
         with self.turn(self.stateful):
-            if mask is None:
+            if mask is None or self._states is None:
                 self._states = None
-                return
-            rows = 0 if self._states is None else self._states[0].shape[1]
-            if self._states is None or rows != len(mask):
-                raise ElmoFastError(
-                    f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and "
-                    f"{rows or 'no'} rows of state"
-                )
-            self._states = tuple(state.masked_fill(mask.bool()[:, None], 0) for state in self._states)
+            else:
+                self._states = tuple(state.masked_fill(mask.bool()[:, None], 0) for state in self._states)
 
 
 class JoinedLstm(Module):

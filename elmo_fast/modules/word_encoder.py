@@ -89,10 +89,6 @@ class WordEncoder(WordTable):
         vocabulary = self.known()
         return torch.tensor([vocabulary.bos + 1, vocabulary.eos + 1], device=self.weight.device)
 
-    def get_output_dim(self) -> int:
-        """D, the width of a word's vector."""
-        return self.output_dim
-
     def new_cache(self) -> None:
         """Do nothing: the rows of a table need no cache."""
 

@@ -2,10 +2,8 @@
 
 import copy
 
-import pytest
 import torch
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoLstm
 
 SIZES = {"hidden_size": 5, "cell_size": 7, "num_layers": 2}
@@ -53,8 +51,6 @@ def test_resetting_some_rows():
     for old, new in zip(before, lstm._states, strict=True):
         assert not new[:, 1].any()
         assert torch.equal(new[:, [0, 2]], old[:, [0, 2]])
-    with pytest.raises(ElmoFastError, match="got 2 marks and 3 rows of state"):
-        lstm.reset_states(torch.tensor([True, False]))
 
 
 def test_state_is_detached_follows_the_inputs_and_is_no_parameter():
