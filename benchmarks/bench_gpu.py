@@ -570,7 +570,7 @@ def bench_encoder(timed, device, precision, text, unique, side):
             module = copy.deepcopy(encoder).to(dtype)
             weights = rivals.encoder_weights(module)
             function = lambda words: encode(words, *weights)  # noqa: E731
-        first = [module._projection.weight, module._highways.layers[0].weight]
+        first = [module._projection.weight, module._highways._layers[0].weight]
         others = [weight for weight in module.parameters() if all(weight is not each for each in first)]
         return differentiated(lambda: function(ids), [*first, *others])
 

@@ -111,7 +111,7 @@ Layer = tuple[Tensor, Tensor]  # weight and bias
 
 def encoder_weights(encoder: CharacterEncoder) -> tuple[Tensor, list[Layer], list[Layer], Layer]:
     """The encoder's own parameters, as `encode` takes them."""
-    layers = encoder._convolutions, encoder._highways.layers, [encoder._projection]
+    layers = encoder._convolutions, encoder._highways._layers, [encoder._projection]
     convolutions, highways, (last,) = ([(each.weight, each.bias) for each in some] for some in layers)
     return encoder._char_embedding_weights, convolutions, highways, last
 

@@ -1,17 +1,13 @@
 """Models in .zip and .tar.gz archives: unpacked once, into a temporary folder."""
 
 import atexit
-import contextlib
 import functools
 import gzip
 import os
-import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from .._io.locks import new_temporary_folder, remove_temporary_folder
 from ..errors import CheckpointError, read_failures_named
@@ -50,11 +46,7 @@ def _unpacked(path: str, *stamp: int) -> Path:
 
     try:
         folder.mkdir()
-        with _opened(path) as (sizes, extract):
-            for member, size in sizes:
-                if size > shutil.disk_usage(folder).free:
-                    raise OSError("no space left for it")
-                extract(member, folder)
+        _unpack(path, folder)
     except Exception as error:  # a damaged archive can raise anything
         remove()
         reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -67,15 +59,14 @@ def _unpacked(path: str, *stamp: int) -> Path:
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[Iterable[tuple[Any, int]], Callable[[Any, Path], object]]]:
-    """Yield the members of an archive with their sizes, and what writes one into a folder, never outside of it."""
+def _unpack(path: str, folder: Path) -> None:
+    """Write the members of an archive into a folder, never outside of it."""
     if path.lower().endswith(".zip"):
         with zipfile.ZipFile(path) as archive:
-            yield [(each, each.file_size) for each in archive.infolist()], archive.extract
+            archive.extractall(folder)
         return
     packed = not path.lower().endswith(".tar")
     with gzip.open(path) if packed else open(path, "rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-        yield ((each, each.size) for each in tar), functools.partial(tar.extract, filter="data")
+        tar.extractall(folder, filter="data")
         while stream.read(1 << 20):  # gzip compares its checksum at the end of the file, behind that of the tar
             pass

@@ -82,7 +82,7 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
     if slot and not names:
         return {}
     stored = {dataset: bundle.entries[variable].shape for dataset, variable in names.items()}
-    expected = bilm_shapes(options, stored)
+    expected = bilm_shapes(options, stored, index)
     check_shapes(index, expected, stored, [name for name in stored if name not in expected])
     arrays = {name: float32(torch.from_numpy(read_variable(bundle, names[name]))) for name in expected}
     return unpacked(arrays, options, index, sums=bool(slot))

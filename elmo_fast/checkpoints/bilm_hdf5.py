@@ -1,7 +1,6 @@
 """Reads and writes bilm-tf's (and AllenNLP's) HDF5 weights; every shape is checked against the options first."""
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 from .._io.atomic_file import atomic_hdf5
 from .._runtime.memory import bytes_of
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
-from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
+from .bilm_layout import bilm_shapes, check_storable, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
 from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, Shape, State, bilm_part, check_shapes, check_state
 
@@ -22,8 +21,6 @@ PathLike = str | os.PathLike[str]
 _ROOTS = ("CNN", "RNN_")
 # The groups of a biLM's datasets, and their maximum depth (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
 _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
-# The attribute of a softmax's own file: the digest of the weights that it was written with.
-_DIGEST = "weights_sha256"
 _DEEPEST = 5
 
 
@@ -32,14 +29,12 @@ def read_bilm_hdf5(weight_file: PathLike, options: ElmoOptions, *, softmax_file:
 
     Raises: CheckpointError naming the file and every wrong tensor, wanted and found; nothing is loaded partially.
     """
-    _check_storable(weight_file, options)
     arrays = _read(weight_file, options, lambda name: softmax_file is None or root(name) != "softmax")
     if softmax_file is not None:
         softmax = _read(softmax_file, options, lambda name: root(name) == "softmax")
         if not softmax:
             refuse(softmax_file, ["softmax: wanted in this file, found no such tensor"])
         arrays |= softmax
-        _check_belongs(softmax_file, weight_file, arrays)
     return unpacked(arrays, options, weight_file)
 
 
@@ -50,40 +45,14 @@ def write_bilm_hdf5(
 
     Raises: CheckpointError if the state does not match the options, or contains what the format cannot store.
     """
-    _check_storable(weight_file, options)
+    check_storable(options, weight_file)
     check_state(state, options)
     if len(mixes := state.keys() - bilm_part(state).keys()):
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
     arrays = packed(state, options)
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
-        softmax = {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"}
-        _write(softmax_file, softmax, {_DIGEST: _digest(arrays)})
+        _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"})
     _write(weight_file, arrays)
-
-
-def _digest(arrays: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of the tensors of characters and LSTM, which are always in the file of the weights."""
-    digest = hashlib.sha256()
-    for name in sorted(name for name in arrays if name.startswith(_ROOTS)):
-        digest.update(name.encode())
-        digest.update(bytes_of(arrays[name].detach().cpu().contiguous()))
-    return digest.hexdigest()
-
-
-def _check_belongs(softmax_file: PathLike, weight_file: PathLike, arrays: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError if the softmax was written with other weights; files of bilm-tf do not say."""
-    with _opened(softmax_file) as file:
-        expected = file.attrs.get(_DIGEST)
-    if expected is not None and str(expected) != _digest(arrays):
-        raise CheckpointError(
-            f"{softmax_file}: wanted the softmax of {weight_file}, found one that was written with other weights; give "
-            "both files of one conversion"
-        )
-
-
-def _check_storable(path: PathLike, options: ElmoOptions) -> None:
-    if options.why_not_trainable is not None:
-        refuse(path, [f"bilm-tf's format cannot store this model: {options.why_not_trainable}"])
 
 
 def read_token_embeddings(embedding_file: PathLike) -> Tensor:
@@ -145,7 +114,7 @@ def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) 
     with _opened(path) as file:
         datasets = {name: data for name, data in _datasets(file).items() if belongs(name)}
         stored = _shapes(datasets)
-        expected = {name: shape for name, shape in bilm_shapes(options, stored).items() if belongs(name)}
+        expected = {name: shape for name, shape in bilm_shapes(options, stored, path).items() if belongs(name)}
         check_shapes(
             path, expected, stored, [name for name in stored if name.startswith(_ROOTS) and name not in expected]
         )
@@ -162,9 +131,8 @@ def _tensor(path: PathLike, name: str, data: Any) -> Tensor:
     return torch.from_numpy(data.astype(np.float32)[()])
 
 
-def _write(path: PathLike, arrays: Mapping[str, Tensor], attributes: Mapping[str, str] | None = None) -> None:
+def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
     with write_failures_named(path), atomic_hdf5(path) as (file, written):
-        file.attrs.update(attributes or {})
         for name, array in arrays.items():
             values = array.detach().cpu().contiguous()
             dtype = str(values.dtype).removeprefix("torch.")

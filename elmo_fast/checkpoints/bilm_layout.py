@@ -13,8 +13,7 @@ The datasets, in the letters of the package's docstring (x is a row vector, mult
     softmax/W, softmax/b                                  [V, D], [V]
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -35,12 +34,14 @@ from .state import (
     conv_names,
     highway_names,
     lstm_names,
+    state_shapes,
 )
 
 # Not in bilm-tf: the forget biases including the 1, written if subtracting 1 would round them.
 EXACT_FORGET = "forget_bias_plus_1"
-# Not in bilm-tf either: what losses other than the sampled softmax need besides their table.
-COUNTS = "softmax/counts"
+_TABLES = {"char_embed": CHAR_EMBEDDING, "embedding": WORD_EMBEDDING}
+# The counts are not in bilm-tf either: what losses other than the sampled softmax need besides their table.
+_SOFTMAX = {"softmax/W": SOFTMAX_WEIGHT, "softmax/b": SOFTMAX_BIAS, "softmax/counts": SOFTMAX_COUNTS}
 
 
 def root(name: str) -> str:
@@ -48,97 +49,39 @@ def root(name: str) -> str:
     return name.split("/")[0]
 
 
-class _Part(NamedTuple):
-    """Datasets and the tensors of a state that hold the same numbers, and how one becomes the other."""
-
-    shapes: dict[str, Shape]
-    names: tuple[str, ...]
-    unpack: Callable[..., Sequence[Tensor]]
-    """the datasets, in the order of shapes -> the tensors, in the order of names"""
-    pack: Callable[..., Sequence[Tensor]]
-    """its inverse"""
-    required: bool = True
-
-
-def _parts(options: ElmoOptions, datasets: Mapping[str, Shape] | None, sums: bool = False) -> Iterator[_Part]:
-    """Yield all that a model of the options may consist of, but its softmax.
-
-    datasets: shapes of those in a file; None if it is to be written. sums: as in `unpacked`.
-    """
-    lstm, cnn, width, present = options.lstm, options.char_cnn, options.lstm.projection_dim, datasets or {}
-
-    def transposed(tensor: Tensor) -> list[Tensor]:
-        return [tensor.T]
-
-    def padded(table: Tensor) -> list[Tensor]:
-        """Put the padding's row in front of a table: zeros, or the sums of squares before the first step."""
-        return [torch.cat([torch.ones_like(table[:1]), table]) if sums else with_zero_row(table)]
-
-    if cnn is not None:
-        n, sign = cnn.n_filters, 1 if sums else -1
-        with_padding = tuple(present.get("char_embed", ()))[:1] == (262,)
-        yield _Part(
-            {"char_embed": (262 if with_padding else 261, cnn.embedding_dim)}, (CHAR_EMBEDDING,),
-            (lambda table: [table]) if with_padding else padded,
-            lambda table: [without_zero_row(CHAR_EMBEDDING, table)],
-        )  # fmt: skip
-        for i, (kernel, number) in enumerate(cnn.filters):
-            yield _Part(
-                {f"CNN/W_cnn_{i}": (1, kernel, cnn.embedding_dim, number), f"CNN/b_cnn_{i}": (number,)}, conv_names(i),
-                lambda weight, bias: [weight[0].permute(2, 1, 0), bias],
-                lambda weight, bias: [weight.permute(2, 1, 0)[None], bias],
-            )  # fmt: skip
-        for j in range(cnn.n_highway):
-            high = f"CNN_high_{j}"
-            # bilm-tf's carry gates the transformed part, AllenNLP's gates the input: 1 - sigmoid(z) = sigmoid(-z).
-            yield _Part(
-                {f"{high}/W_transform": (n, n), f"{high}/W_carry": (n, n), f"{high}/b_transform": (n,),
-                 f"{high}/b_carry": (n,)}, highway_names(j),
-                lambda w, w_carry, b, b_carry: [torch.cat([w.T, sign * w_carry.T]), torch.cat([b, sign * b_carry])],
-                lambda w, b: [w.chunk(2)[0].T, -w.chunk(2)[1].T, b.chunk(2)[0], -b.chunk(2)[1]],
-            )  # fmt: skip
-        yield _Part(
-            {"CNN_proj/W_proj": (n, width), "CNN_proj/b_proj": (width,)}, PROJECTION,
-            lambda weight, bias: [weight.T, bias], lambda weight, bias: [weight.T, bias], n != width,
-        )  # fmt: skip
-    projected = lstm.dim != width or any(name.endswith("/LSTMCell/W_P_0") for name in present)
+def _cells(options: ElmoOptions) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+    """Yield where the datasets of each cell begin, and the names of its tensors in a state."""
     for d, direction in enumerate(DIRECTIONS):
-        for layer in range(lstm.n_layers):
-            cell, names = f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", lstm_names(direction, layer)
-            yield _Part(
-                {f"{cell}/W_0": (2 * width, 4 * lstm.dim)}, names[:2],
-                lambda kernel: _reordered(kernel.T.contiguous()).split(width, dim=1),
-                lambda w_input, w_state: [_reordered(torch.cat([w_input, w_state], dim=1)).T],
-            )  # fmt: skip
-            bias: dict[str, Shape] = {f"{cell}/B": (4 * lstm.dim,)}
-            if datasets is None or f"{cell}/{EXACT_FORGET}" in datasets:
-                bias[f"{cell}/{EXACT_FORGET}"] = (lstm.dim,)
-            unpack: Any = (lambda b: [_reordered(b)]) if sums else _with_forget_bias
-            yield _Part(bias, names[2:3], unpack, _without_forget_bias)
-            yield _Part({f"{cell}/W_P_0": (lstm.dim, width)}, names[3:], transposed, transposed, projected)
-    words = options.n_tokens_vocab if cnn is None else None
-    yield _Part(
-        {"embedding": (words, width)}, (WORD_EMBEDDING,),
-        padded, lambda table: [without_zero_row(WORD_EMBEDDING, table)], cnn is None,
-    )  # fmt: skip
+        for layer in range(options.lstm.n_layers):
+            yield f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", lstm_names(direction, layer)
 
 
-def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Map each dataset that the options require, or that an incomplete part of the file requires, to its shape."""
-    shapes: dict[str, Shape] = {}
-    for part in _parts(options, datasets):
-        if part.required or part.shapes.keys() & datasets.keys():
-            shapes |= part.shapes
-    if any(root(name) == "softmax" for name in datasets):
-        words = options.softmax_rows
-        if options.n_tokens_vocab is None and "softmax/W" in datasets:  # those of the table, which the bias matches
-            words = (*datasets["softmax/W"], None)[0]
-        shapes["softmax/b"] = (words,)
-        if options.loss_kind.wants_counts:
-            shapes[COUNTS] = (options.n_tokens_vocab,)
-        if "softmax/W" in datasets or not options.share_embedding_softmax:
-            shapes["softmax/W"] = (words, options.lstm.projection_dim)
-    return shapes
+def bilm_shapes(options: ElmoOptions, stored: Mapping[str, Shape], source: object) -> dict[str, Shape]:
+    """Map each dataset that the options require, or that an incomplete part of the file requires, to its shape.
+
+    Raises: CheckpointError naming `source` if the format has no place for such a model, or no tensor can be so large.
+    """
+    check_storable(options, source)
+    parts = {"/LSTMCell/W_P_0": lstm_names("forward", 0)[3:], "CNN_proj/": PROJECTION, "softmax/": [SOFTMAX_BIAS]}
+    present = [name for part, names in parts.items() if any(part in dataset for dataset in stored) for name in names]
+    present += [WORD_EMBEDDING] * ("embedding" in stored)
+    # Sizes that the options leave open are the file's.
+    words, (rows, biases, counts) = _rows(stored, "embedding"), (_rows(stored, dataset) for dataset in _SOFTMAX)
+    given = {WORD_EMBEDDING: (words or 1) + 1, SOFTMAX_WEIGHT: rows or biases, SOFTMAX_BIAS: rows or biases}
+    given[SOFTMAX_COUNTS] = counts
+    try:
+        state = {
+            name: torch.empty([given[name] or 1 if size is None else size for size in shape], device="meta")
+            for name, shape in state_shapes(options, present).items()
+        }
+        shapes = {dataset: tuple(array.shape) for dataset, array in _packed(state, options).items()}
+    except RuntimeError as error:
+        raise CheckpointError(f"{source}: wanted tensors that can exist; {error}") from error
+    if stored.get("char_embed", ())[:1] == (262,):
+        shapes["char_embed"] = (262, *shapes["char_embed"][1:])
+    left_out = ["softmax/W"] * bool(options.share_embedding_softmax)
+    left_out += [dataset for dataset in shapes if dataset.endswith(EXACT_FORGET)]
+    return {dataset: shape for dataset, shape in shapes.items() if dataset in stored or dataset not in left_out}
 
 
 def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object, *, sums: bool = False) -> State:
@@ -147,20 +90,41 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object,
     sums: they are AdaGrad's sums of squares, of which only the places change. Raises: CheckpointError naming `source`
     and every wrong tensor.
     """
-    table = arrays.get("char_embed")
-    if table is not None and len(table) == 262 and table[0].any() and not sums:
-        refuse(source, ["char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without"])
     state: State = {}
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    for part in _parts(options, shapes, sums):
-        if part.shapes.keys() <= arrays.keys():
-            state |= zip(part.names, part.unpack(*(arrays[name] for name in part.shapes)), strict=True)
-    if "softmax/b" in arrays:
-        shared = "softmax/W" not in arrays
-        state[SOFTMAX_WEIGHT] = arrays["embedding" if shared else "softmax/W"].clone()
-        state[SOFTMAX_BIAS] = arrays["softmax/b"]
-    if COUNTS in arrays:
-        state[SOFTMAX_COUNTS] = arrays[COUNTS]
+    sign = 1 if sums else -1
+    for dataset, name in _TABLES.items():
+        if (table := arrays.get(dataset)) is None:
+            continue
+        has_padding = name == CHAR_EMBEDDING and len(table) == 262
+        if has_padding and table[0].any() and not sums:
+            refuse(source, ["char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without"])
+        state[name] = table if has_padding else with_zero_row(table)
+        if sums:
+            state[name][0] = 1  # the sum before the first step
+    for i in range(len(options.char_cnn.filters) if options.char_cnn else 0):
+        weight, bias = conv_names(i)
+        state |= {weight: arrays[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), bias: arrays[f"CNN/b_cnn_{i}"]}
+    for j in range(options.char_cnn.n_highway if options.char_cnn else 0):
+        # bilm-tf's carry gates the transformed part, AllenNLP's gates the input: 1 - sigmoid(z) = sigmoid(-z).
+        for name, part in zip(highway_names(j), "Wb", strict=True):
+            transform, carry = arrays[f"CNN_high_{j}/{part}_transform"], arrays[f"CNN_high_{j}/{part}_carry"]
+            state[name] = torch.cat([_transposed(transform), sign * _transposed(carry)])
+    if "CNN_proj/W_proj" in arrays:
+        state |= zip(PROJECTION, (arrays["CNN_proj/W_proj"].T, arrays["CNN_proj/b_proj"]), strict=True)
+    for cell, (w_input, w_state, bias, projection) in _cells(options):
+        kernel = _reordered(arrays[f"{cell}/W_0"].T)
+        state[w_input], state[w_state] = kernel.chunk(2, dim=1)
+        i, f, g, o = _reordered(arrays[f"{cell}/B"]).chunk(4)
+        if not sums:
+            # B is what the format defines: if it has been edited since, it counts.
+            exact = arrays.get(f"{cell}/{EXACT_FORGET}", f + 1)
+            f = torch.where(exact - 1 == f, exact, f + 1)
+        state[bias] = torch.cat([i, f, g, o])
+        if f"{cell}/W_P_0" in arrays:
+            state[projection] = arrays[f"{cell}/W_P_0"].T
+    state |= {name: arrays[dataset] for dataset, name in _SOFTMAX.items() if dataset in arrays}
+    if SOFTMAX_BIAS in state and SOFTMAX_WEIGHT not in state:
+        state[SOFTMAX_WEIGHT] = arrays["embedding"].clone()  # shared
     state = {name: tensor.contiguous() for name, tensor in state.items()}
     check_state(state, options, source)
     return state
@@ -168,32 +132,56 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object,
 
 def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tensor]:
     """Convert a state to bilm-tf's tensors; the inverse of `unpacked`."""
-    arrays: dict[str, Tensor] = {}
-    for part in _parts(options, None):
-        if part.names[0] in state:
-            arrays |= zip(part.shapes, part.pack(*(state[name] for name in part.names)), strict=False)
-    softmax = {"softmax/W": SOFTMAX_WEIGHT, "softmax/b": SOFTMAX_BIAS, COUNTS: SOFTMAX_COUNTS}
-    return arrays | {dataset: state[name] for dataset, name in softmax.items() if name in state}
+    for name in _TABLES.values():
+        if name in state:
+            without_zero_row(name, state[name])
+    arrays = _packed(state, options)
+    for dataset in [each for each in arrays if each.endswith(EXACT_FORGET)]:
+        if torch.equal((arrays[dataset] - 1) + 1, arrays[dataset]):
+            del arrays[dataset]
+    return arrays
+
+
+def _packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tensor]:
+    """Convert a state, whose values are not looked at: they may be on meta."""
+    arrays = {dataset: state[name][1:] for dataset, name in _TABLES.items() if name in state}
+    for i in range(len(options.char_cnn.filters) if options.char_cnn else 0):
+        weight, bias = conv_names(i)
+        arrays |= {f"CNN/W_cnn_{i}": state[weight].permute(2, 1, 0)[None], f"CNN/b_cnn_{i}": state[bias]}
+    for j in range(options.char_cnn.n_highway if options.char_cnn else 0):
+        for name, part in zip(highway_names(j), "Wb", strict=True):
+            transform, gate = state[name].chunk(2)
+            arrays[f"CNN_high_{j}/{part}_transform"] = _transposed(transform)
+            arrays[f"CNN_high_{j}/{part}_carry"] = -_transposed(gate)
+    if PROJECTION[0] in state:
+        arrays |= {"CNN_proj/W_proj": state[PROJECTION[0]].T, "CNN_proj/b_proj": state[PROJECTION[1]]}
+    for cell, (w_input, w_state, bias, projection) in _cells(options):
+        arrays[f"{cell}/W_0"] = _reordered(torch.cat([state[w_input], state[w_state]], dim=1)).T
+        i, forget, g, o = state[bias].chunk(4)
+        arrays |= {f"{cell}/B": torch.cat([i, g, forget - 1, o]), f"{cell}/{EXACT_FORGET}": forget}
+        if projection in state:
+            arrays[f"{cell}/W_P_0"] = state[projection].T
+    return arrays | {dataset: state[name] for dataset, name in _SOFTMAX.items() if name in state}
+
+
+def check_storable(options: ElmoOptions, source: object) -> None:
+    """Raise CheckpointError if bilm-tf's format has no place for such a model."""
+    if options.why_not_trainable is not None:
+        refuse(source, [f"bilm-tf's format cannot store this model: {options.why_not_trainable}"])
+
+
+def _rows(stored: Mapping[str, Shape], dataset: str) -> int | None:
+    return (*stored.get(dataset, ()), None)[0]
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return tensor.T if tensor.dim() == 2 else tensor
 
 
 def _reordered(gates: Tensor) -> Tensor:
     """Reorder gates i, j, f, o along the first dimension to i, f, j, o (torch's i, f, g, o), or back."""
     i, j, f, o = gates.chunk(4)
     return torch.cat([i, f, j, o])
-
-
-def _with_forget_bias(bias: Tensor, exact: Tensor | None = None) -> list[Tensor]:
-    i, j, f, o = bias.chunk(4)
-    forget = f + 1
-    if exact is not None:  # B is what the format defines: if it has been edited since, it counts
-        forget = torch.where(exact - 1 == f, exact, forget)
-    return [torch.cat([i, forget, j, o])]
-
-
-def _without_forget_bias(bias: Tensor) -> list[Tensor]:
-    i, f, j, o = bias.chunk(4)
-    stored = torch.cat([i, j, f - 1, o])
-    return [stored] if torch.equal((f - 1) + 1, f) else [stored, f]
 
 
 def with_zero_row(table: Tensor) -> Tensor:

@@ -106,27 +106,16 @@ def pretrained_folder(model: PathLike, *, from_hub: bool = True) -> Path:
         return folder
     if from_hub and isinstance(model, str) and _NAME.fullmatch(model):
         return download(model)
-    raise CheckpointError(_unknown(model, from_hub=from_hub))
+    raise CheckpointError(missing_model(model))
 
 
 def missing_model(model: PathLike) -> str | None:
     """Return the sentence with which `pretrained_folder(from_hub=False)` refuses a model; None if it does not."""
-    known = Path(model).exists() or model in bundled_models() or model in PUBLISHED
-    return None if known else _unknown(model, from_hub=False)
-
-
-def _unknown(model: PathLike, *, from_hub: bool) -> str:
-    """Say that a model is neither a path nor a name that is known, and what to do."""
+    if Path(model).exists() or model in bundled_models() or model in PUBLISHED:
+        return None
     name = os.fspath(model)
-    if from_hub:
-        return f"{name}: wanted a folder or archive, {_known_names(name)}, or {_ON_HUB}; found none"
-    advice = ""
-    if _NAME.fullmatch(name):
-        advice = (
-            f"; download a model of that name from the hub with `elmo-fast download {name}`, and give the folder that "
-            "it prints"
-        )
-    return f"{name}: wanted a folder or archive, or {_known_names(name)}; found none{advice}"
+    advice = f"; commands take the folder that `elmo-fast download {name}` prints" if _NAME.fullmatch(name) else ""
+    return f"{name}: wanted a folder or archive, {_known_names(name)}, or {_ON_HUB}; found none{advice}"
 
 
 def _known_names(name: str) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +15,6 @@ from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind,
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-# Numbers that change every vector of a long text if they are left out; bilm-tf then does not clip.
-_CLIPS = ("cell_clip", "proj_clip")
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
@@ -253,14 +250,7 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
         values = read_json(path, Any)
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
         values = values.get("options")
-    options = ElmoOptions.from_dict(values, source=str(path))
-    if missing := [name for name in _CLIPS if name not in values["lstm"] and not options.lstm.joined]:
-        warnings.warn(
-            f"{path}: lstm has no {' and no '.join(missing)}: nothing is clipped, as in bilm-tf; AllenNLP needs "
-            "the key, and its published models have 3; if the model was trained without, write null",
-            stacklevel=1,  # one place, so that commands that read the file twice warn once
-        )
-    return options
+    return ElmoOptions.from_dict(values, source=str(path))
 
 
 def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:

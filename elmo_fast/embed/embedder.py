@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from elmo_fast import __version__
 from elmo_fast._io.atomic_file import replaces
-from elmo_fast._runtime.devices import check_int8_device, gpu_numbered
+from elmo_fast._runtime.devices import check_int8_device, device_called, gpu_numbered
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
@@ -125,7 +125,9 @@ class ElmoEmbedder:
 
     def to(self, device: torch.device | str) -> "ElmoEmbedder":
         """Move the model to a device, in place, and return the embedder. Raises: ElmoFastError for int8 on a GPU."""
-        self.elmo_bilm.to(device)
+        bilm = self.elmo_bilm
+        check_int8_device(bilm.precision, device_called(device), bilm.lstm.backend, "leave the model on the CPU")
+        bilm.to(device)
         self.cuda_device = (self.device.index or 0) if self.device.type == "cuda" else -1
         return self
 

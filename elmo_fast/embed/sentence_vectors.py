@@ -19,6 +19,7 @@ from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
+from elmo_fast.ops._packed import owned_weights
 from elmo_fast.ops._precision import autocast_of_caller
 from elmo_fast.text import check_sentences
 
@@ -182,7 +183,7 @@ class _Runner:
             bilm, layers, stateful, chunk, encodes_ahead,
         )  # fmt: skip
         self.device, self.in_parts = next(bilm.parameters()).device, bilm.runs_in_parts
-        self.cache, self.autocast = bilm.encoder.new_cache(), autocast_of_caller(self.device)
+        self.cache, self.autocast, self.call = bilm.encoder.new_cache(), autocast_of_caller(self.device), object()
 
     @torch.no_grad()
     def prepare(self, batch: SentenceBatch) -> _Prepared:
@@ -198,14 +199,14 @@ class _Runner:
         else:
             ids = (self.bilm.batch_to_ids(sentences),)
         if self.encodes_ahead and self.in_parts and sentences and not is_long:
-            with self.autocast():
+            with self.autocast(), owned_weights(self.call):
                 encoded = self._encode(*ids)
         return _Prepared(batch, skips_empty, is_long, ids, encoded)
 
     @torch.no_grad()
     def run(self, prepared: _Prepared) -> LayerBatch:
         bilm, (batch, skips_empty, is_long, ids, encoded) = self.bilm, prepared
-        with self.autocast():
+        with self.autocast(), owned_weights(self.call):
             here = to_device_together(ids, self.device)
             if not len(here[-1]):
                 count = len(layer_numbers(self.layers, bilm.num_layers) or [0])

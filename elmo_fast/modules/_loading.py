@@ -66,34 +66,29 @@ def explains_missing_arguments(constructor: _Function) -> _Function:
 _WEIGHT_HOOKS = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
-def never_called(kinds: type[_Module] | tuple[type[_Module], ...], *modules: nn.Module) -> list[_Module]:
-    """Return modules of these kinds, whose parameters the kernels read without calling them.
+def read_uncalled(*modules: nn.Module | None) -> None:
+    """Prepare modules, and all within them, whose parameters the kernels read without calling them.
 
     Hooks that compute weights (weight_norm, spectral_norm, pruning) run here, as in a call; parametrizations run where
     a weight is read. Raises: ElmoFastError if a module has another hook, or if something has replaced it (a quantizer,
     an adapter): neither would run.
     """
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    for module in modules:
-        if type(module) not in kinds or "forward" in module.__dict__:
-            _check_forward(kinds, module)
+    waiting = list(modules)
+    while waiting:
+        module = waiting.pop()
+        if module is None or type(module) is nn.ModuleDict:  # of parametrizations
+            continue
+        code = "" if "forward" in vars(module) else type(module).forward.__module__
+        if not code.startswith(("torch.nn.modules.", "elmo_fast.")):
+            raise ElmoFastError(
+                f"a layer of elmo_fast was replaced by {type(module).__module__}.{type(module).__name__}, whose "
+                "forward would not run: the kernels read parameters and call no inner module. Adapt a weight with "
+                "torch.nn.utils.parametrize, wrap the whole BiLM, Elmo or loss or, in place of a quantizer, give "
+                'precision="int8"'
+            )
         if module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
             _run_weight_hooks(module)
-    return list(modules)  # type: ignore[arg-type]
-
-
-# Layers of torch.nn after the hooks that compute their weights.
-weights_ready: Callable[..., list[Any]] = functools.partial(never_called, (nn.Linear, nn.Conv1d))
-
-
-def _check_forward(kinds: tuple[type[nn.Module], ...], module: nn.Module) -> None:
-    if forward_of(module) not in [kind.forward for kind in kinds]:
-        raise ElmoFastError(
-            f"a {' or '.join(kind.__name__ for kind in kinds)} of elmo_fast was replaced by {type(module).__module__}."
-            f"{type(module).__name__}, whose forward would not run: the kernels read parameters and call no inner "
-            "module. Adapt a weight with torch.nn.utils.parametrize, wrap the whole BiLM, Elmo or loss or, in place of "
-            'a quantizer, give precision="int8"'
-        )
+        waiting.extend(module._modules.values())
 
 
 def _run_weight_hooks(module: nn.Module) -> None:
@@ -105,11 +100,6 @@ def _run_weight_hooks(module: nn.Module) -> None:
                 "its parameters without calling it; put the hook on the module that you call, such as a BiLM"
             )
         hook(module, ())
-
-
-def forward_of(module: nn.Module) -> Any:
-    """Return what a call of the module runs: its class's forward, or one that was put in its place."""
-    return vars(module).get("forward", getattr(type(module), "forward", None))
 
 
 def has_hooks(*modules: nn.Module) -> bool:
@@ -145,9 +135,9 @@ def read_bilm(
     if isinstance(options_file, ElmoOptions):
         if prefix is not None:
             raise ElmoFastError(f"prefix chooses a biLM in the file of an AllenNLP model; got {prefix!r} and no file")
-        if weight_file is None or isinstance(weight_file, Mapping):
-            return options_file, weight_file
-        raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
+        if weight_file is not None and not isinstance(weight_file, Mapping):
+            raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
+        return options_file, weight_file
     if not isinstance(options_file, str | os.PathLike | None):
         raise ElmoFastError(
             f"options_file must be a path or an ElmoOptions; got {type(options_file).__name__} (of a dictionary with "
@@ -155,12 +145,13 @@ def read_bilm(
         )
     if isinstance(weight_file, Mapping):
         raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
-    if weight_file is None and options_file is not None and not os.path.exists(options_file):
-        options_file = named_folder(options_file) or options_file
-    if weight_file is None and options_file is not None and is_model(options_file):
-        state, options = load_checkpoint(options_file, prefix=prefix)
+    model = None
+    if weight_file is None and options_file is not None:
+        model = options_file if os.path.exists(options_file) else named_folder(options_file)
+    if model is not None and is_model(model):
+        state, options = load_checkpoint(model, prefix=prefix)
     else:
-        state, options = load_checkpoint(options_file=options_file, weight_file=weight_file, prefix=prefix)
+        state, options = load_checkpoint(None, options_file, weight_file, prefix=prefix)
     return options, state
 
 
@@ -185,11 +176,15 @@ def without_prefix(state: Weights | None, prefix: str) -> Weights | None:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def load_state(module: nn.Module, state: Weights, source: str) -> None:
+def load_state(module: Any, state: Weights | None, source: str) -> None:
     """Copy `state` into the parameters of `module`: all of them, of the right shapes and finite, or none at all.
 
-    Raises: CheckpointError naming every wrong tensor, wanted and found.
+    Without a state they are sampled (`reset_parameters`). Raises: CheckpointError naming every wrong tensor, wanted and
+    found.
     """
+    if state is None:
+        module.reset_parameters()
+        return
     own = module.state_dict()
     complaints = shape_complaints(_shapes(state), _shapes(own))
     complaints += [f"{name}: has no place in the model of these options" for name in sorted(state.keys() - own.keys())]

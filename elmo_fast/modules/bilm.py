@@ -13,20 +13,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
-from elmo_fast._runtime.devices import check_int8_device
 from elmo_fast._runtime.memory import bytes_of
-from elmo_fast.checkpoints import ElmoOptions, LstmOptions
+from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
     Module,
     Weights,
     check_settings,
-    forward_of,
     has_hooks,
     load_state,
-    never_called,
     read_bilm,
+    read_uncalled,
     vocabulary_of,
     without_prefix,
 )
@@ -34,7 +32,7 @@ from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, Wo
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways, separate
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops._checks import IDS, check_tensor
+from elmo_fast.ops._checks import check_tensor
 from elmo_fast.ops._precision import torch_settings
 from elmo_fast.text import Vocabulary
 
@@ -63,7 +61,7 @@ class BiLM(Module):
             or None for new parameters, initialized as in bilm-tf.
         requires_grad: whether the parameters are trained.
         vocab_to_cache: words whose context-free vectors are computed now, for `word_inputs`; the first one is the
-            padding.
+            padding. With requires_grad they are trained apart from the encoder.
         stateful: whether each row of a batch starts from its final state in the previous batch, as in AllenNLP and
             bilm-tf; False: the same sentence always has the same vectors.
         unique_words, cache_size: as in CharacterEncoder.
@@ -103,10 +101,8 @@ class BiLM(Module):
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
-        check_int8_device(precision, torch.get_default_device(), backend, "make the model under torch.device('cpu')")
         self.options, state = read_bilm(options_file, weight_file, prefix)
         self.reads_words = self.options.reads_word_ids
-        settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
         self._word_embedding: WordTable | None = None
         if self.reads_words:
@@ -119,12 +115,32 @@ class BiLM(Module):
                 requires_grad=requires_grad,
                 unique_words=unique_words,
                 cache_size=cache_size,
+                precision=precision,
+                backend=backend,
                 state=without_prefix(state, "_token_embedder."),
-                **settings,
             )
-        self._elmo_lstm = _make_lstm(
-            self.options.lstm, without_prefix(state, "_elmo_lstm."), requires_grad, stateful, settings
-        )
+        lstm, of_lstm = self.options.lstm, without_prefix(state, "_elmo_lstm.")
+        width, projection = lstm.projection_dim, "forward_layer_0.state_projection.weight"
+        self._elmo_lstm: ElmoLstm | JoinedLstm
+        if lstm.joined:
+            self._elmo_lstm = JoinedLstm(width, lstm.dim, lstm.n_layers, requires_grad, precision=precision)
+        else:
+            self._elmo_lstm = ElmoLstm(
+                width,
+                width,
+                lstm.dim,
+                lstm.n_layers,
+                requires_grad,
+                memory_cell_clip_value=lstm.cell_clip,
+                state_projection_clip_value=lstm.proj_clip,
+                stateful=stateful,
+                use_skip_connections=lstm.use_skip_connections,
+                project=lstm.dim != width if of_lstm is None else projection in of_lstm,
+                initialise=False,
+                precision=precision,
+                backend=backend,
+            )
+        load_state(self._elmo_lstm, of_lstm, "_elmo_lstm")
         self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
         self.cuda_graphs = cuda_graphs
@@ -132,20 +148,7 @@ class BiLM(Module):
         if vocab_to_cache:
             if self.reads_words:
                 raise ElmoFastError("vocab_to_cache needs a model that reads characters; this one reads word ids")
-            if requires_grad:
-                warnings.warn(
-                    "requires_grad=True with vocab_to_cache: the cached vectors are trained apart from the character "
-                    "encoder, and words outside the cache come from the encoder",
-                    stacklevel=2,
-                )
             self.create_cached_cnn_embeddings(vocab_to_cache)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BiLM":
-        if "int8" in self.precision:  # asked first, for a module must not be moved by half
-            device = fn(torch.empty(0, device="cpu")).device
-            check_int8_device(self.precision, device, self._elmo_lstm.backend, "leave the model on the CPU")
-        super()._apply(fn, recurse)
-        return self
 
     def checkpoint_state(self) -> dict[str, Tensor]:
         """Return the parameters under the names of elmo_fast.checkpoints, without the vectors of vocab_to_cache.
@@ -190,7 +193,8 @@ class BiLM(Module):
     @property
     def runs_in_parts(self) -> bool:
         """Whether `context_free`, `lstm` and `activations` may run apart: hooks and another `forward` need a call."""
-        return forward_of(self) is BiLM.forward and not has_hooks(self, self.encoder, self._elmo_lstm)
+        own = "forward" not in vars(self) and type(self).forward is BiLM.forward
+        return own and not has_hooks(self, self.encoder, self._elmo_lstm)
 
     @property
     def stateful(self) -> bool:
@@ -246,7 +250,6 @@ class BiLM(Module):
 
         Raises: ElmoFastError: inputs of a wrong shape; a stateful module that is exported or in use by another thread.
         """
-        check_tensor("BiLM", "inputs", inputs, IDS)
         if word_inputs is not None:
             check_tensor("BiLM", "word_inputs", word_inputs)
         carry, lstm = self.stateful if stateful is None else stateful, self._elmo_lstm
@@ -303,7 +306,8 @@ class BiLM(Module):
     @property
     def separate_lstm(self) -> ElmoLstm:
         """The LSTM of a model that runs in chunks, for calls of its parts: it must have no hooks."""
-        return never_called(ElmoLstm, self._elmo_lstm)[0]
+        read_uncalled(self._elmo_lstm)
+        return self._elmo_lstm  # type: ignore[return-value]
 
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
@@ -357,36 +361,6 @@ def with_bilm_keywords(function: _Function) -> _Function:
         parameters=[*named, *(keywords[each] for each in BiLMSettings.__annotations__)]
     )
     return function
-
-
-def _make_lstm(
-    options: LstmOptions, state: Weights | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
-) -> ElmoLstm | JoinedLstm:
-    width = options.projection_dim
-    lstm: ElmoLstm | JoinedLstm
-    if options.joined:
-        lstm = JoinedLstm(width, options.dim, options.n_layers, requires_grad, precision=settings["precision"])
-    else:
-        projects = options.dim != width if state is None else "forward_layer_0.state_projection.weight" in state
-        lstm = ElmoLstm(
-            width,
-            width,
-            options.dim,
-            options.n_layers,
-            requires_grad,
-            memory_cell_clip_value=options.cell_clip,
-            state_projection_clip_value=options.proj_clip,
-            stateful=stateful,
-            use_skip_connections=options.use_skip_connections,
-            project=projects,
-            initialise=False,
-            **settings,
-        )
-    if state is None:
-        lstm.reset_parameters()
-    else:
-        load_state(lstm, state, "_elmo_lstm")
-    return lstm
 
 
 def model_digest(model: BiLM) -> str:

@@ -1,14 +1,15 @@
 """The character CNN and the highway layers as modules of their own, without the options of an ELMo."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import check_choice, check_counts
-from elmo_fast.modules._loading import Module, check_settings, never_called, skip_init, weights_ready
+from elmo_fast.modules._loading import Module, check_settings, read_uncalled, skip_init
 from elmo_fast.op_choices import ACTIVATIONS, Activation, Backend, InferencePrecision
 
 
@@ -51,28 +52,22 @@ class Highway(Module):
         if initialise:
             self.reset_parameters()
 
-    @property
-    def layers(self) -> list[nn.Linear]:
-        """The layers, the lowest first."""
-        return weights_ready(*self._layers)
-
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Sample weights from N(0, 1/fan_in); the gates' bias is 2, so that they carry at first, all others 0."""
-        for layer in [*self.layers, *([] if self._projection is None else [self._projection])]:
-            layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
-            layer.bias.zero_()
-        for layer in self.layers:
+        for layer in self._layers:
+            reset_linear(layer)
             layer.bias[layer.in_features :] = 2
+        if self._projection is not None:
+            reset_linear(self._projection)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return y [..., D] of x [..., W]."""
-        projection = [] if self._projection is None else weights_ready(self._projection)
-        y = ops.highway(
+        read_uncalled(*self.children())
+        y = highway(
             x.reshape(-1, x.shape[-1]),
-            [layer.weight for layer in self.layers],
-            [layer.bias for layer in self.layers],
-            *(each for layer in projection for each in (layer.weight, layer.bias)),
+            self._layers,
+            self._projection,
             precision=self.precision,
             packed=self._packed,
             backend=self.backend,
@@ -134,19 +129,43 @@ class CharCNN(Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors [..., D] of words given as ids of characters [..., C] int64, C >= the widest filter."""
-        never_called(nn.Embedding, self.embedding)
-        convolutions = weights_ready(*self.convolutions)
-        features = ops.char_cnn(
+        read_uncalled(self.embedding, self.convolutions)
+        features = character_features(
             ids.reshape(-1, ids.shape[-1]),
             self.embedding.weight,
-            [each.weight for each in convolutions],
-            [each.bias for each in convolutions],
+            self.convolutions,
             activation=self.activation,
             precision=self.precision,
             packed=self._packed,
             backend=self.backend,
         )
         return self.highway(features).reshape(*ids.shape[:-1], self.output_dim)
+
+
+def character_features(ids: Tensor, embedding: Tensor, convolutions: Iterable[Any], **settings: Any) -> Tensor:
+    """Run elmo_fast.ops.char_cnn with the parameters of modules."""
+    weights, biases = [], []
+    for convolution in convolutions:
+        weights.append(convolution.weight)
+        biases.append(convolution.bias)
+    return ops.char_cnn(ids, embedding, weights, biases, **settings)
+
+
+def highway(x: Tensor, layers: Iterable[Any], projection: nn.Linear | None, **settings: Any) -> Tensor:
+    """Run elmo_fast.ops.highway with the parameters of modules."""
+    weights, biases = [], []
+    for layer in layers:
+        weights.append(layer.weight)
+        biases.append(layer.bias)
+    of_projection = (None, None) if projection is None else (projection.weight, projection.bias)
+    return ops.highway(x, weights, biases, *of_projection, **settings)
+
+
+@torch.no_grad()
+def reset_linear(layer: Any) -> None:
+    """Sample weights from N(0, 1/fan_in); the biases are 0."""
+    layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
+    layer.bias.zero_()
 
 
 @torch.no_grad()

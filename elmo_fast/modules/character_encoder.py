@@ -1,10 +1,10 @@
 """The encoder of a word's characters, bytes or entries of a lexicon to its context-free vector, and their cache."""
 
-import math
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +18,13 @@ from elmo_fast.modules._loading import (
     Module,
     check_settings,
     load_state,
-    never_called,
     read_bilm,
+    read_uncalled,
     skip_init,
-    weights_ready,
     without_prefix,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
-from elmo_fast.modules.char_cnn import Highway, reset_convolution
+from elmo_fast.modules.char_cnn import Highway, character_features, highway, reset_convolution, reset_linear
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
@@ -169,16 +168,13 @@ class CharacterEncoder(Module):
         if options.lexicon is not None and options.lexicon.words:
             table = nn.Parameter(torch.zeros(len(options.lexicon.words) + 1, options.lexicon.word_dim))
         self.register_parameter("_word_vectors", table)
-        if state is None:
-            self.reset_parameters()
-        else:
-            load_state(self, state, str(weight_file or "state"))
+        load_state(self, state, str(weight_file or "state"))
         self.requires_grad_(requires_grad)
 
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return weights_ready(*[self._modules[f"char_conv_{i}"] for i in range(count)])
+        return [self._modules[f"char_conv_{i}"] for i in range(count)]  # type: ignore[misc]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -193,18 +189,12 @@ class CharacterEncoder(Module):
             for convolution in self._convolutions:
                 reset_convolution(convolution, self._characters.activation)
             self._highways.reset_parameters()
-            for layer in [] if self._projection is None else weights_ready(self._projection):
-                layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
-                layer.bias.zero_()
+            if self._projection is not None:
+                reset_linear(self._projection)
         elif self._projection is not None:
             self._projection.reset_parameters()
         if self._word_vectors is not None:
             self._word_vectors[1:].uniform_(-1, 1)
-
-    @property
-    def max_characters_per_token(self) -> int:
-        """C, the slots of a word's characters; 0 without."""
-        return self.spelling.slots - self._reads_lexicons
 
     @property
     def markers(self) -> Tensor:
@@ -212,11 +202,10 @@ class CharacterEncoder(Module):
         # Created on demand: a buffer outside the state_dict would be lost on the meta device.
         padding, device = self._marker_padding, next(self.parameters()).device
         rows = torch.full((2, self.spelling.slots), padding, dtype=torch.int64, device=device)
-        for slot, marks in self._marker_slots:
-            same = marks[0] == marks[1]
-            for place, mark in [(rows[:, slot], marks[0])] if same else list(zip(rows[:, slot], marks, strict=True)):
-                if mark != padding:
-                    place.fill_(mark)  # on the device: a CUDA graph may be captured around this
+        for slot, (begin, end) in self._marker_slots:
+            rows[:, slot].fill_(begin)  # on the device: a CUDA graph may be captured around this
+            if end != begin:
+                rows[1, slot].fill_(end)
         return rows
 
     def ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
@@ -332,48 +321,23 @@ class CharacterEncoder(Module):
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         """Encode distinct words [N, S] to vectors [N, D]; those from `count` on are zeros or unused."""
+        read_uncalled(*self.children())
+        settings: dict[str, Any] = {"precision": self.precision, "count": count, "backend": self.backend}
         parts = [] if self._word_vectors is None else [F.embedding(rows[:, -1], self._word_vectors)]
         if self._characters is not None:
-            convolutions = self._convolutions
-            features = ops.char_cnn(
+            features = character_features(
                 rows[:, :-1] if self._reads_lexicons else rows,
                 self._char_embedding_weights,
-                [c.weight for c in convolutions],
-                [c.bias for c in convolutions],  # type: ignore[misc]
+                self._convolutions,
                 activation=self._characters.activation,
-                precision=self.precision,
-                count=count,
                 packed=self._packed_filters,
-                backend=self.backend,
+                **settings,
             )
-            (highway,) = never_called(Highway, self._highways)
-            projection, highways = None if self._reads_lexicons else self._projection, highway.layers
-            parts.append(self._combined(features, highways, projection, count, self._packed_layers))
+            projection = None if self._reads_lexicons else self._projection
+            parts.append(highway(features, self._highways._layers, projection, packed=self._packed_layers, **settings))
             if not self._reads_lexicons:
                 return parts[0]
-        return self._combined(torch.cat(parts, dim=1), [], self._projection, count, self._packed_projection)
-
-    def _combined(
-        self,
-        features: Tensor,
-        layers: list[nn.Linear],
-        projection: nn.Linear | None,
-        count: Tensor | None,
-        packed: ops.PackedWeights,
-    ) -> Tensor:
-        """Return the features through highway layers and a projection, if there is one."""
-        if projection is not None:
-            weights_ready(projection)
-        return ops.highway(
-            features,
-            [layer.weight for layer in layers],
-            [layer.bias for layer in layers],
-            *((None, None) if projection is None else (projection.weight, projection.bias)),
-            precision=self.precision,
-            count=count,
-            packed=packed,
-            backend=self.backend,
-        )
+        return highway(torch.cat(parts, dim=1), [], self._projection, packed=self._packed_projection, **settings)
 
 
 def _spelling_of(options: ElmoOptions) -> Spelling:

@@ -1,6 +1,5 @@
 """ELMo's representations: the biLM's layers, mixed, dropped out, markers removed."""
 
-import inspect
 import os
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -26,7 +25,6 @@ from elmo_fast.modules._loading import (
     Module,
     explains_missing_arguments,
     load_state,
-    never_called,
     vocabulary_of,
     without_prefix,
 )
@@ -90,25 +88,16 @@ class Elmo(nn.Module):
             raise ElmoFastError(
                 f"num_output_representations must be the number of mixes, usually 1; got {num_output_representations!r}"
             )
-        if requires_grad and settings.get("precision") == "int8":
-            raise ElmoFastError(
-                'requires_grad=True trains the biLM, and precision="int8" has no gradients; leave out one of them, or '
-                'give precision="bfloat16"'
-            )
         backend = settings.get("backend", "auto")
         if module is not None:
-            usual = inspect.signature(BiLM).parameters
-            named = {"stateful": stateful, **settings, "backend": "auto"}  # the mixes have the backend
-            changed = {name: value for name, value in named.items() if value != usual[name].default}
-            if options_file is not None or weight_file is not None or changed:
+            others = {"stateful": stateful} if not stateful else {}
+            others |= {name: value for name, value in settings.items() if name != "backend"}  # which the mixes have
+            if options_file is not None or weight_file is not None or others:
                 raise ElmoFastError(
-                    "module replaces options_file, weight_file and the settings of a biLM; "
-                    "give None for both files and no other setting; "
-                    f"got {options_file!r}, {weight_file!r}, {changed!r}"
+                    "module replaces options_file, weight_file and the settings of a biLM; give None for both files "
+                    f"and no other setting; got {options_file!r}, {weight_file!r}, {others!r}"
                 )
             self._elmo_lstm = module
-        elif options_file is None:
-            raise ElmoFastError("options_file and weight_file are needed unless a module is given")
         else:
             path = options_file if weight_file is None and isinstance(options_file, str | os.PathLike) else None
             if path is not None and os.path.isfile(path) and not is_model(path):
@@ -235,7 +224,7 @@ class Elmo(nn.Module):
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
-        return never_called(ScalarMix, *(self.get_submodule(f"scalar_mix_{k}") for k in range(self._count)))
+        return [self._modules[f"scalar_mix_{k}"] for k in range(self._count)]  # type: ignore[misc]
 
     def get_output_dim(self) -> int:
         """2D, the width of a representation."""
@@ -274,24 +263,20 @@ class Elmo(nn.Module):
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
         output = self._elmo_lstm(flat, word_inputs)
         mask, inner_mask = output["mask"], mask_without_boundaries(output["mask"])
-        mixed: list[Tensor] = []
-        fused = self._fuses_dropout(mask.device)
+        # On a GPU the mixes' kernel applies dropout as it writes: no extra pass, no mask in memory. Its random numbers
+        # differ from torch's, so the CPU uses torch's.
+        fused = self.training and mask.device.type == "cuda" and 0 < self._dropout.p < 1
+        representations: list[Tensor] = []
+        shape = (*outer, mask.shape[1] if self._keep_sentence_boundaries else inner_mask.shape[1])
         if self._count:  # with the markers, which the statistics may need
-            mixes_of_all = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
+            mixed = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
             if not self._keep_sentence_boundaries:
-                mixes_of_all = torch.where(inner_mask[..., None], mixes_of_all[:, :, 1:-1], 0)
-            mixed = [mix if fused else self._dropout(mix) for mix in separate(mixes_of_all)]
+                mixed = torch.where(inner_mask[..., None], mixed[:, :, 1:-1], 0)
+            for mix in separate(mixed):
+                mix = mix if fused else self._dropout(mix)
+                representations.append(mix.reshape(*shape, mix.shape[-1]))
         mask = mask if self._keep_sentence_boundaries else inner_mask
-        shape = (*outer, mask.shape[1])
-        representations = [mix.reshape(*shape, mix.shape[-1]) for mix in mixed]
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}
-
-    def _fuses_dropout(self, device: torch.device) -> bool:
-        """On a GPU the mixes' kernel applies dropout as it writes: no extra pass, no mask in memory.
-
-        Its random numbers differ from torch's, so the CPU uses torch's.
-        """
-        return self.training and device.type == "cuda" and 0 < self._dropout.p < 1
 
 
 def _mixes_of(state: State) -> dict[str, Tensor]:

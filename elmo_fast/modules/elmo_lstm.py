@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules._loading import Module, loses_values, never_called, skip_init
+from elmo_fast.modules._loading import Module, read_uncalled, skip_init
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_directions
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -55,8 +55,7 @@ def separate(stacked: Tensor) -> list[Tensor]:
 class ElmoLstm(Module):
     """L layers of two independent projected LSTMs, one per direction, with a residual from the second layer on.
 
-    The states between calls, [L, B, 2D] and [L, B, 2H], are in the tuple `_states`, which .to() moves and state_dict
-    leaves out.
+    The states between calls, [L, B, 2D] and [L, B, 2H], are in the tuple `_states`, which state_dict leaves out.
 
     Args:
         input_size: I of the first layer.
@@ -128,7 +127,7 @@ class ElmoLstm(Module):
 
     @precision.setter
     def precision(self, precision: InferencePrecision) -> None:
-        for layer in (*self.forward_layers, *self.backward_layers):
+        for layer in self.children():
             layer.precision = precision
 
     @property
@@ -138,15 +137,14 @@ class ElmoLstm(Module):
 
     @backend.setter
     def backend(self, backend: Backend) -> None:
-        for layer in (*self.forward_layers, *self.backward_layers):
+        for layer in self.children():
             layer.backend = backend
 
     @property
     def settings(self) -> tuple[Any, ...]:
         """What decides the numbers of the layers besides their tensors."""
-        layers = (*self.forward_layers, *self.backward_layers)
-        clips = [(layer.memory_cell_clip_value, layer.state_projection_clip_value) for layer in layers]
-        return self.use_skip_connections, *clips, *((layer.precision, layer.backend) for layer in layers)
+        names = "memory_cell_clip_value", "state_projection_clip_value", "precision", "backend"
+        return self.use_skip_connections, *(getattr(layer, name) for layer in self.children() for name in names)
 
     @property
     def forward_layers(self) -> list[ProjectedLSTM]:
@@ -207,9 +205,9 @@ class ElmoLstm(Module):
             (L outputs [2, B, T, D], state after each row's last valid step).
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
-        forward, backward = self.forward_layers, self.backward_layers
-        never_called(ProjectedLSTM, *forward, *backward)
-        for i, pair in enumerate(zip(forward, backward, strict=True)):
+        layers: list[Any] = list(self._modules.values())  # forward_layer_0, backward_layer_0, forward_layer_1, ...
+        read_uncalled(*layers)
+        for i, pair in enumerate(zip(layers[::2], layers[1::2], strict=True)):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
             before = None if state is None else (state[0][i], state[1][i])
@@ -222,7 +220,10 @@ class ElmoLstm(Module):
         return outputs, (torch.stack(hs), torch.stack(cs))
 
     def initial_state(self, inputs: Tensor) -> LayerStates | None:
-        """Return the carried state for a batch of B rows: its first B rows, and zeros for new rows."""
+        """Return the carried state for a batch of B rows: its first B rows, and zeros for new rows.
+
+        It has the device and dtype of the inputs, wherever the module was when it was carried.
+        """
         if self._states is None:
             return None
         batch, states = inputs.shape[0], []
@@ -230,9 +231,9 @@ class ElmoLstm(Module):
             state = state[:, :batch].to(inputs)
             if not torch.compiler.is_compiling() and state.is_inference() and not torch.is_inference_mode_enabled():
                 state = state.clone()  # autograd refuses to save what inference mode made
-            missing = batch - state.shape[1]
-            if missing > 0:
-                state = torch.cat([state, state.new_zeros(state.shape[0], missing, state.shape[2])], dim=1)
+            layers, rows, width = state.shape
+            if rows < batch:
+                state = torch.cat([state, state.new_zeros(layers, batch - rows, width)], dim=1)
             states.append(state.unflatten(2, (2, -1)).transpose(1, 2).contiguous())
         return states[0], states[1]
 
@@ -244,12 +245,11 @@ class ElmoLstm(Module):
         """
         if state[0].is_meta:
             return
-        new = tuple(s.detach().transpose(1, 2).flatten(2) for s in state)
-        if self._states is not None and self._states[0].shape[1] > new[0].shape[1]:
-            new = tuple(
-                torch.cat([n, old[:, n.shape[1] :].to(n)], dim=1) for n, old in zip(new, self._states, strict=True)
-            )
-        self._states = new
+        new = [each.detach().transpose(1, 2).flatten(2) for each in state]
+        rows = new[0].shape[1]
+        if self._states is not None and self._states[0].shape[1] > rows:
+            new = [torch.cat([n, old[:, rows:].to(n)], dim=1) for n, old in zip(new, self._states, strict=True)]
+        self._states = tuple(new)
 
     def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
         """Return the context of a call; if it carries state, one thread at a time may enter, and no exported program.
@@ -268,24 +268,12 @@ class ElmoLstm(Module):
         return self._state_lock if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
 
     def reset_states(self, mask: Tensor | None = None) -> None:
-        """Forget the state of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError if B differs."""
+        """Forget the state of all rows, or of those that `mask` [B] marks."""
         with self.turn(self.stateful):
-            if mask is None:
+            if mask is None or self._states is None:
                 self._states = None
-                return
-            rows = 0 if self._states is None else self._states[0].shape[1]
-            if self._states is None or rows != len(mask):
-                raise ElmoFastError(
-                    f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and "
-                    f"{rows or 'no'} rows of state"
-                )
-            self._states = tuple(torch.where(mask.bool()[None, :, None], 0, state) for state in self._states)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ElmoLstm":
-        super()._apply(fn, recurse)
-        if self._states is not None:
-            self._states = None if loses_values(fn) else tuple(fn(state) for state in self._states)
-        return self
+            else:
+                self._states = tuple(state.masked_fill(mask.bool()[:, None], 0) for state in self._states)
 
 
 class JoinedLstm(Module):

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
-from elmo_fast.modules._loading import Module, check_settings, never_called
-from elmo_fast.op_choices import LOSS_KINDS, Backend, LossKind, Precision
+from elmo_fast.modules._loading import Module, check_settings, read_uncalled
+from elmo_fast.op_choices import LOSS_KINDS, Backend, Loss, LossKind, Precision
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
 CHUNK_BYTES = 32 * 2**20
@@ -92,46 +92,6 @@ class VocabularyLoss(Module):
         else:
             self.softmax_w, self.softmax_b = nn.Parameter(table), nn.Parameter(bias)
 
-    @classmethod
-    def from_options(
-        cls,
-        options: ElmoOptions,
-        *,
-        counts: Tensor | None = None,
-        negatives: float | None = None,
-        precision: Precision = "float32",
-        backend: Backend = "auto",
-    ) -> "VocabularyLoss":
-        """Return the loss of a model's options, its table drawn from N(0, 1/D) as bilm-tf draws it.
-
-        counts: how often each word is a target, [V], for a loss that needs them; negatives: as of NegativeSamplingLoss.
-
-        Raises ElmoFastError where the counts are missing.
-        """
-        words, dim = options.n_tokens_vocab or 0, options.lstm.projection_dim
-        if cls.kind.wants_counts and (counts is None or len(counts) != words):
-            raise ElmoFastError(
-                f"counts must say how often each of the {words:,} words is to be predicted, which {cls.kind.name} is "
-                f"made of; got {'none' if counts is None else f'{len(counts):,}'}"
-            )
-        arguments = cls._arguments(options.n_negative_samples_batch or _SAMPLES, words, counts, negatives)
-        with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
-            loss = cls(words, dim, **arguments, precision=precision, backend=backend)
-        rows = cls.kind.rows(words)
-        loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
-        loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
-        return loss
-
-    @classmethod
-    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
-        """Return the constructor's arguments that this loss alone has."""
-        return {}
-
-    @classmethod
-    def substitute(cls, words: int, samples: int) -> "type[VocabularyLoss]":
-        """Return the loss to train with in its place where there are so few words: most losses stay."""
-        return cls
-
     @property
     def initial_bias(self) -> float:
         """The value of each bias of a new table."""
@@ -197,26 +157,25 @@ class VocabularyLoss(Module):
         raise NotImplementedError
 
     def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
-        """-ln p of each target, [N], under probabilities that sum to 1 over the vocabulary; logits in chunks."""
-        return self._full_losses(hidden, targets, self.table()[1], chunk_bytes)
+        """Return -ln p of each target, [N], under probabilities that sum to 1 over the words; logits in chunks."""
+        settings = self._settings("full_softmax")
+        return ops.full_softmax(hidden, targets, *self.exact_table(), chunk_bytes=chunk_bytes, **settings)
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Return ln p of every word after each row of hidden [N, D], [N, V]: they sum to 1 over the vocabulary."""
-        table, bias = self.table()
-        return F.linear(hidden, table, bias).log_softmax(1)
+        return F.linear(hidden, *self.exact_table()).log_softmax(1)
+
+    def exact_table(self) -> tuple[Tensor, Tensor]:
+        """Return the table and the bias whose softmax has the model's probabilities."""
+        return self.table()
 
     def table(self) -> tuple[Tensor, Tensor]:
         """Return the table [rows, D] and its bias [rows]."""
         w, b = self.softmax_w, self.softmax_b
         if isinstance(w, Tensor) and isinstance(b, Tensor):
             return w, b
-        table, bias = never_called(nn.Embedding, w, b)  # type: ignore[arg-type]
-        return table.weight, bias.weight.squeeze(1)
-
-    def _full_losses(self, hidden: Tensor, targets: Tensor, bias: Tensor, chunk_bytes: int) -> Tensor:
-        return ops.full_softmax(
-            hidden, targets, self.table()[0], bias, chunk_bytes=chunk_bytes, **self._settings("full_softmax")
-        )
+        read_uncalled(w, b)  # type: ignore[arg-type]
+        return w.weight, b.weight.squeeze(1)  # type: ignore[union-attr, return-value]
 
     def _draw_now(self, device: torch.device) -> Any:
         """As `draw`, seeded by torch's generator."""
@@ -307,15 +266,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
         super().__init__(num_words, embedding_dim, sparse, **options)
         self.semantics, self.num_samples = semantics, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
-
-    @classmethod
-    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
-        return {"num_samples": min(samples, words), "semantics": "tensorflow"}
-
-    @classmethod
-    def substitute(cls, words: int, samples: int) -> type[VocabularyLoss]:
-        """Return the full softmax over fewer words than are sampled: samples are distinct, and it is exact."""
-        return FullSoftmaxLoss if samples > words else cls
 
     def draws_on(self, device: torch.device) -> bool:
         """Return whether the device itself samples."""
@@ -408,10 +358,6 @@ class NegativeSamplingLoss(VocabularyLoss):
         with torch.no_grad():
             self.table()[1].fill_(self.initial_bias)
 
-    @classmethod
-    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
-        return {"num_samples": samples, "counts": counts, "negatives": negatives}
-
     @property
     def initial_bias(self) -> float:
         """-ln K, where the model's probabilities are the noise's: from 0 the K words of noise outweigh the target."""
@@ -436,14 +382,10 @@ class NegativeSamplingLoss(VocabularyLoss):
         options = {"negatives": self.negatives, "sparse": self.sparse, **self._settings("negative_sampling")}
         return ops.negative_sampling(hidden, targets, *self.table(), samples, **options)
 
-    def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
-        """-ln p of each target, [N]: of the softmax over the vocabulary of the scores, ln P added to them."""
-        return self._full_losses(hidden, targets, self.table()[1] + self.log_noise(), chunk_bytes)
-
-    def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """As VocabularyLoss.log_probabilities, of the softmax that exact_losses has."""
+    def exact_table(self) -> tuple[Tensor, Tensor]:
+        """Return the table and the bias with ln P added."""
         table, bias = self.table()
-        return F.linear(hidden, table, bias + self.log_noise()).log_softmax(1)
+        return table, bias + self.log_noise()
 
 
 class HierarchicalSoftmaxLoss(VocabularyLoss):
@@ -487,10 +429,6 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         super().__init__(num_words, embedding_dim, sparse, **options)
         self.register_buffer("counts", copied.to(options.get("device") or "cpu"))
 
-    @classmethod
-    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
-        return {"counts": counts}
-
     def gradient_rows(self, positions: int) -> int:
         """One for each step of a path, all paths as long as the longest."""
         return positions * self.tree.longest
@@ -498,10 +436,6 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     @property
     def tree(self) -> ops.HuffmanTree:
         """Huffman's tree of the counts, on the table's device."""
-        if self.counts.is_meta:
-            raise ElmoFastError(
-                "hierarchical_softmax: the tree needs the values of counts, which has none on the device meta"
-            )
         device = next(self.parameters()).device
         return self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
 
@@ -546,13 +480,53 @@ class FullSoftmaxLoss(VocabularyLoss):
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
         """As exact_losses."""
-        return self._full_losses(hidden, targets, self.table()[1], CHUNK_BYTES)
+        return self.exact_losses(hidden, targets)
 
 
 LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
     loss.kind.name: loss
     for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
 }
+
+
+def fitting_loss(name: Loss, words: int, samples: int) -> Loss:
+    """Return the loss to train with: the full softmax where fewer words exist than are sampled, which are distinct."""
+    return "full_softmax" if name == "sampled_softmax" and samples > words else name
+
+
+def loss_of(
+    options: ElmoOptions,
+    *,
+    counts: Tensor | None = None,
+    negatives: float | None = None,
+    precision: Precision = "float32",
+    backend: Backend = "auto",
+) -> VocabularyLoss:
+    """Return the loss that a model's options name, its table drawn from N(0, 1/D) as bilm-tf draws it.
+
+    counts: how often each word is a target, [V], for a loss that needs them; negatives: as of NegativeSamplingLoss.
+
+    Raises ElmoFastError where the counts are missing.
+    """
+    kind, words, dim = options.loss_kind, options.n_tokens_vocab or 0, options.lstm.projection_dim
+    samples = options.n_negative_samples_batch or _SAMPLES
+    if kind.wants_counts and (counts is None or len(counts) != words):
+        raise ElmoFastError(
+            f"counts must say how often each of the {words:,} words is to be predicted, which {kind.name} is made of; "
+            f"got {'none' if counts is None else f'{len(counts):,}'}"
+        )
+    own: dict[str, dict[str, Any]] = {
+        "sampled_softmax": {"num_samples": min(samples, words), "semantics": "tensorflow"},
+        "negative_sampling": {"num_samples": samples, "counts": counts, "negatives": negatives},
+        "hierarchical_softmax": {"counts": counts},
+        "full_softmax": {},
+    }
+    with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
+        loss = LOSS_CLASSES[kind.name](words, dim, **own[kind.name], precision=precision, backend=backend)
+    rows = kind.rows(words)
+    loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
+    loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
+    return loss
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules._loading import Module, check_settings, skip_init, weights_ready
+from elmo_fast.modules._loading import Module, check_settings, read_uncalled, skip_init
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import LSTMWeights, PackedWeights
 from elmo_fast.ops._checks import check_clips, check_tensor
@@ -136,16 +136,14 @@ class ProjectedLSTM(Module):
     @property
     def weights(self) -> LSTMWeights:
         """The parameters in the form of the op."""
-        of_input, of_state, projection = self.input_linearity, self.state_linearity, self.state_projection
-        weights_ready(of_input, of_state, *([] if projection is None else [projection]))
-        of_hidden = None if projection is None else projection.weight
-        return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, of_hidden)
+        of_hidden = None if self.state_projection is None else self.state_projection.weight
+        return LSTMWeights(
+            self.input_linearity.weight, self.state_linearity.weight, self.state_linearity.bias, of_hidden
+        )
 
-    def recurrent_mask(self, batch: int, like: Tensor) -> Tensor | None:
-        """Return a dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""
+    def recurrent_mask(self, batch: int, like: Tensor) -> Tensor:
+        """Return a dropout mask [B, D], scaled by 1/(1-p), for one pass."""
         p = self.recurrent_dropout_probability
-        if p == 0 or not self.training:
-            return None
         mask = torch.rand(batch, self.hidden_size, dtype=like.dtype, device=like.device) > p
         return mask.to(like.dtype) / (1 - p)
 
@@ -169,6 +167,7 @@ class ProjectedLSTM(Module):
         lengths = None
         if batch_lengths is not None:
             lengths = torch.as_tensor(batch_lengths, dtype=torch.int64, device=inputs.device)
+        read_uncalled(*self.children())
         outputs, state = run_directions([self], [inputs], lengths, initial_state, reverse=[not self.go_forward])
         return outputs[0], state
 
@@ -182,24 +181,19 @@ def run_directions(
     reverse: Sequence[bool],
     residual: bool = False,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """elmo_fast.ops.projected_lstm of R modules of the same settings, each over its own inputs [B, T, I]."""
+    """Run elmo_fast.ops.projected_lstm of R modules of the same settings, each over its own inputs [B, T, I]."""
     first = lstms[0]
-    weights: list[LSTMWeights] = []
-    masks: list[Tensor] = []
-    for lstm in lstms:
-        weights.append(lstm.weights)
-        if lstm.training and (mask := lstm.recurrent_mask(inputs[0].shape[0], inputs[0])) is not None:
-            masks.append(mask)
+    drops = first.training and first.recurrent_dropout_probability > 0
     return ops.projected_lstm(
         inputs,
-        weights,
+        [lstm.weights for lstm in lstms],
         lengths,
         state,
         reverse=reverse,
         cell_clip=first.memory_cell_clip_value or None,
         projection_clip=first.state_projection_clip_value or None,
         residual=residual,
-        recurrent_masks=masks or None,
+        recurrent_masks=[lstm.recurrent_mask(inputs[0].shape[0], inputs[0]) for lstm in lstms] if drops else None,
         precision=first.precision,
         packed=first._packed,  # those of all directions
         backend=first.backend,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
-from elmo_fast.modules._loading import Module, check_settings
+from elmo_fast.modules._loading import Module, check_settings, read_uncalled
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
 from elmo_fast.ops._checks import check_tensor
@@ -76,6 +76,7 @@ def mixes(
     Each mix then has its dropout.
     """
     first, counted = modules[0], None
+    read_uncalled(*modules)
     for module in modules:
         if len(tensors) != module.mixture_size:
             raise ElmoFastError(f"tensors must be mixture_size={module.mixture_size} layers; got {len(tensors)}")

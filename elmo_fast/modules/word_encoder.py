@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import Module, load_state, loses_values
+from elmo_fast.modules._loading import Module, load_state
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.ops._checks import IDS, check_tensor, described
@@ -72,10 +72,7 @@ class WordEncoder(WordTable):
             vocabulary.check(words, options.vocabulary_sha256)
         self.output_dim, self.vocabulary = options.lstm.projection_dim, vocabulary
         self.weight = nn.Parameter(torch.zeros(words + 1, self.output_dim))
-        if state is None:
-            self.reset_parameters()
-        else:
-            load_state(self, state, "_word_embedding")
+        load_state(self, state, "_word_embedding")
         self.weight.requires_grad_(requires_grad)
 
     @torch.no_grad()
@@ -91,10 +88,6 @@ class WordEncoder(WordTable):
         """The ids of BOS and EOS, + 1, [2] int64. Raises: ElmoFastError if the vocabulary is unknown."""
         vocabulary = self.known()
         return torch.tensor([vocabulary.bos + 1, vocabulary.eos + 1], device=self.weight.device)
-
-    def get_output_dim(self) -> int:
-        """D, the width of a word's vector."""
-        return self.output_dim
 
     def new_cache(self) -> None:
         """Do nothing: the rows of a table need no cache."""
@@ -163,9 +156,6 @@ class CachedWords(WordTable):
         weight: [n, D].
     """
 
-    _begin: Tensor | None
-    _end: Tensor | None
-
     def __init__(
         self, encode: Callable[[list[str]], Tensor], words: list[str], trained: bool, boundaries: tuple[str, str]
     ) -> None:
@@ -174,8 +164,7 @@ class CachedWords(WordTable):
             vectors = encode([*boundaries, *words])
         self._encode_words, self._boundaries = encode, boundaries
         self.weight = nn.Parameter(vectors[2:].clone(), requires_grad=trained)
-        self.register_buffer("_begin", vectors[0].clone(), persistent=False)
-        self.register_buffer("_end", vectors[1].clone(), persistent=False)
+        self._boundary_vectors = vectors[:2].clone()
 
     def covers(self, indices: Tensor) -> bool:
         """Return whether all indices are of cached words.
@@ -188,24 +177,11 @@ class CachedWords(WordTable):
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         """As WordEncoder's, of indices [B, T] int64; 0 is padding."""
-        count, (begin, end) = len(self.weight), self._boundary_vectors(self.weight.device)
+        if self._boundary_vectors.device != self.weight.device:  # the module was moved, perhaps from "meta"
+            with torch.no_grad():
+                self._boundary_vectors = self._encode_words(list(self._boundaries))
+        count, (begin, end) = len(self.weight), self._boundary_vectors.to(self.weight.dtype)
         ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, count, count + 1)
         vectors = self.encode(torch.where(ids < count, ids, 0))
         vectors = torch.where((ids == count)[..., None], begin, vectors)
         return {"token_embedding": torch.where((ids == count + 1)[..., None], end, vectors), "mask": mask}
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CachedWords":
-        super()._apply(fn, recurse)
-        if self._begin is not None and loses_values(fn):
-            self._begin = self._end = None
-        return self
-
-    @torch.no_grad()
-    def _boundary_vectors(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the vectors of BOS and EOS.
-
-        Encoded again, with the current weights, if a move through "meta" lost them.
-        """
-        if self._begin is None or self._end is None or self._begin.device != device:
-            self._begin, self._end = self._encode_words(list(self._boundaries))
-        return self._begin, self._end

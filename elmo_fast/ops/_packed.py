@@ -11,11 +11,14 @@ looks at the weights at every call. A copy serves while
 - on a GPU, where a look at values would wait for it: object, address, shape, dtype and version counter are the same,
   and the weight has its memory to itself.
 
-A pass that records gradients makes copies of its own: an optimizer is about to change the weights. So does a compiled
-or exported program, in which a copy would be a constant.
+A call of this library that owns the weights (`owned_weights`: embedding, an evaluation) looks at them once. A pass
+that records gradients makes copies of its own: an optimizer is about to change the weights. So does a compiled or
+exported program, in which a copy would be a constant.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +31,20 @@ from elmo_fast.ops._schemas import overload
 
 _pack = overload("pack_weight")
 _generation = 0
+_owner = threading.local()
+
+
+@contextlib.contextmanager
+def owned_weights(call: object) -> Iterator[None]:
+    """Look at weights on the CPU only once in the blocks of one `call`, which owns them until it ends.
+
+    Each of its threads enters a block of its own.
+    """
+    before, _owner.call = getattr(_owner, "call", None), call
+    try:
+        yield
+    finally:
+        _owner.call = before
 
 
 def refresh_weights() -> None:
@@ -86,6 +103,7 @@ class PackedWeights:
 
     def __init__(self) -> None:
         self._copies: dict[str, _Copies] = {}  # by precision: a CUDA graph may go on reading those of another one
+        self._seen_by: dict[str, object] = {}  # the call that owns the weights since they were last looked at
 
     def __reduce__(self) -> tuple[type["PackedWeights"], tuple[()]]:
         return PackedWeights, ()
@@ -100,7 +118,9 @@ class PackedWeights:
             return None
         state: list[Any] = [_generation]
         owners: list[Tensor] = []
-        records = torch.is_grad_enabled()
+        records, call = torch.is_grad_enabled(), getattr(_owner, "call", None)
+        if call is not None and not records and self._seen_by.get(precision) is call:
+            return self._copies[precision].tensors
         for weight in weights:
             trained, count = weight.requires_grad, weight.numel()
             if (
@@ -134,6 +154,7 @@ class PackedWeights:
         copies = self._copies.get(precision)
         if copies is None or copies.state != state:
             copies = self._copies[precision] = _Copies(state, owners, copied(), [], None)
+        self._seen_by[precision] = call
         return copies.tensors
 
     def _of_gpu(

@@ -14,6 +14,7 @@ from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.streams import Stream, StreamBatch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
+from elmo_fast.ops._packed import owned_weights
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 
@@ -134,14 +135,15 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
     device = next(model.parameters()).device
     reader, state, steps = make_input_reader(model.options, stream.corpus, device), None, stream.unroll_steps
-    cache = model.bilm.encoder.new_cache()
+    cache, call = model.bilm.encoder.new_cache(), object()
     for step in range(stream.steps_per_epoch):
         batch, lengths = stream.batch(0, step), None
         partial = bool((batch.filled < steps).any())
         if partial:
             lengths = torch.from_numpy(batch.filled).to(device)
         types, targets = to_device_together([batch.types, batch.targets.flatten(1)], device)
-        hidden, state = model(types, reader, state, lengths, cache=cache)
+        with owned_weights(call):
+            hidden, state = model(types, reader, state, lengths, cache=cache)
         hidden = hidden.flatten(1, 2)
         if partial:
             filled = np.flatnonzero(np.arange(steps) < batch.filled[:, None])

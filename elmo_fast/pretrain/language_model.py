@@ -25,7 +25,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
-from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.modules.losses import loss_of
 from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.fill import SentencePredictions
@@ -72,7 +72,7 @@ class LanguageModel(SentencePredictions):
             )
         self.options, self.precision, self.backend = options, precision, backend
         bilm = BiLM(options, requires_grad=train_bilm, precision=precision, backend=backend)  # sampled before the loss
-        self.loss = LOSS_CLASSES[options.trained_by].from_options(
+        self.loss = loss_of(
             options, counts=counts, negatives=negatives, precision=trained_precision(precision), backend=backend
         )
         self.bilm = bilm

@@ -20,7 +20,7 @@ from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_st
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.modules.losses import fitting_loss
 from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
     TrainingState,
@@ -339,7 +339,7 @@ def complete_config(
     if changed := [field for field, value in vars(model).items() if getattr(given.model, field) != value]:
         replaced = f"that of {given.run.init_from}, which replaces the configuration's {', '.join(changed)}"
         report(f"init   the architecture is {replaced}")
-    loss = LOSS_CLASSES[optimizer.loss].substitute(words, optimizer.n_negative_samples_batch).kind.name
+    loss = fitting_loss(optimizer.loss, words, optimizer.n_negative_samples_batch)
     if loss != optimizer.loss:
         report(
             f"loss   {loss}: the vocabulary has {words:,} words, fewer than the "

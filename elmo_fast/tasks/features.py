@@ -15,8 +15,9 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
-from elmo_fast.modules._loading import check_settings, loses_values, skip_init, weights_ready
+from elmo_fast.modules._loading import check_settings, loses_values, read_uncalled, skip_init
 from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.char_cnn import character_features
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
 from elmo_fast.static import Vectors
@@ -121,11 +122,11 @@ class CharacterFeatures(nn.Module):
         slots = min(self.max_characters, max((len(word.encode("utf-8", "ignore")) for word in words), default=1) + 2)
         slots = min(self.max_characters, slots + widest)
         ids = torch.from_numpy(CharacterTable(words, slots).ids()).to(self.embedding.device)
-        return ops.char_cnn(
+        read_uncalled(self.convolutions)
+        return character_features(
             ids,
             self.embedding,
-            [convolution.weight for convolution in weights_ready(*self.convolutions)],
-            [convolution.bias for convolution in self.convolutions],  # type: ignore[misc]
+            self.convolutions,
             activation=self.activation,
             precision=self.precision,
             backend=ops.backend_for("char_cnn", self.backend),

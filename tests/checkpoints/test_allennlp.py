@@ -171,11 +171,6 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path):
         ElmoEmbedder(read_options(pair[0]), None, prefix="a")
 
 
-def test_a_task_without_an_elmo_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match=r"model\.tar\.gz/weights\.th: wanted an ELMo's tensors .*, found none"):
-        load_checkpoint(packed(tmp_path, {"tokens": {"type": "embedding"}}, {}))
-
-
 @pytest.fixture
 def model(tmp_path):
     options_file, weight_file = make_weights(tmp_path)

@@ -122,11 +122,7 @@ def test_what_cannot_be_unpacked_is_said_with_the_archive_and_leaves_nothing(fol
     path.write_bytes(whole)
     with pytest.raises(CheckpointError, match=r"a\.zip/options\.json: lstm: wanted an object"):
         load_checkpoint(path)
-    full = zipped(tmp_path / "full.zip", ("options.json", bytes(99)))
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(9, 9, 98))
-    with pytest.raises(CheckpointError, match=r"full\.zip: .*\(no space left for it\); get .* set TMPDIR to another"):
-        load_checkpoint(full)
     assert len(list(temporary.iterdir())) == 1
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    with pytest.raises(CheckpointError, match=r"full\.zip: there is no temporary folder to unpack it .*; set TMPDIR"):
-        load_checkpoint(full)
+    with pytest.raises(CheckpointError, match=r"b\.tar\.gz: there is no temporary folder to unpack it .*; set TMPDIR"):
+        load_checkpoint(tmp_path / "b.tar.gz")

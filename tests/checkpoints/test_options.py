@@ -69,18 +69,7 @@ def test_absent_keys_take_bilm_tf_defaults():
     assert options.char_cnn.n_highway == 0
     assert options.bidirectional
     assert options.n_tokens_vocab is None
-
-
-def test_a_file_without_a_clip_warns_and_one_with_null_does_not(tmp_path):
-    """bilm-tf then clips nothing, and AllenNLP refuses the file."""
-    path, values = tmp_path / "options.json", json.loads(json.dumps(PUBLISHED))
-    values["lstm"]["proj_clip"] = None
-    path.write_text(json.dumps(values))
-    assert read_options(path).lstm.proj_clip is None
-    del values["lstm"]["cell_clip"], values["lstm"]["proj_clip"]
-    path.write_text(json.dumps(values))
-    with pytest.warns(UserWarning, match=r"options\.json: lstm has no cell_clip and no proj_clip: nothing is clipped"):
-        assert read_options(path).lstm.cell_clip is None
+    assert ElmoOptions.from_dict({**PUBLISHED, "lstm": {**PUBLISHED["lstm"], "proj_clip": None}}).lstm.proj_clip is None
 
 
 def test_a_model_of_word_ids_is_recognised():

@@ -8,7 +8,6 @@ import safetensors.torch
 import torch
 
 from elmo_fast.checkpoints import load_folder, read_bilm_hdf5, read_config, read_options, save_folder
-from elmo_fast.checkpoints.safetensors_folder import write_tensors
 from elmo_fast.errors import CheckpointError
 from tests.support.weights import make_weights
 
@@ -108,19 +107,3 @@ def test_every_damage_is_named(model, tmp_path, damage, message):
     damage(folder)
     with pytest.raises(CheckpointError, match=message):
         load_folder(folder)
-
-
-def test_options_of_another_model_are_refused(model, tmp_path):
-    folder = tmp_path / "own"
-    save_folder(folder, *model)
-    options = json.loads((folder / "config.json").read_text())["options"]
-    options["lstm"]["dim"] = 25
-    edited(folder, options=options)
-    (folder / "manifest.json").unlink(missing_ok=True)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: .*wanted shape \[100, 8\], found \[96, 8\]"):
-        load_folder(folder)
-
-
-def test_tensors_that_cannot_be_written_are_told_in_a_sentence(tmp_path):
-    with pytest.raises(CheckpointError, match=r"^a\.safetensors: cannot be written \(.*No such file"):
-        write_tensors(tmp_path / "absent" / "a.safetensors", {"a": torch.ones(9)})

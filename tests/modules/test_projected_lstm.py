@@ -1,7 +1,5 @@
 """One layer, one direction as a module: parameters, initialisation, state, dropout, clips."""
 
-import re
-
 import pytest
 import torch
 
@@ -84,13 +82,3 @@ def test_refusals():
     with pytest.raises(ElmoFastError, match="recurrent_dropout_probability"):
         ProjectedLSTM(3, 5, 7, recurrent_dropout_probability=1.0)
     assert ProjectedLSTM(3, 5, 5, project=False)(torch.rand(1, 2, 3))[0].shape == (1, 2, 5)
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [((2, 5, 7), "[B=2, T=5, I=8]"), ((20, 64), "[B, T, I=8]"), ((8,), "[B, T, I=8]"), ((1, 2, 3, 8), "[B, T, I=8]")],
-)
-def test_inputs_of_a_wrong_shape_are_reported_with_the_expected_shape(shape, expected):
-    message = f"projected_lstm: inputs must have shape {expected}; got shape {shape}, float32, cpu"
-    with pytest.raises(ElmoFastError, match=re.escape(message)):
-        ProjectedLSTM(8, 8, 16)(torch.randn(shape))

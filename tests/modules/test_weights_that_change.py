@@ -10,7 +10,7 @@ from elmo_fast import ElmoEmbedder, ops
 from elmo_fast._runtime.memory import bytes_of
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints.bilm_hdf5 import write_bilm_hdf5
-from elmo_fast.embed.sentence_vectors import write_vectors
+from elmo_fast.embed.sentence_vectors import run_batches, write_vectors
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.modules import BiLM, Elmo, SampledSoftmaxLoss, ScalarMix
@@ -168,6 +168,17 @@ def test_hooks_of_modules_that_are_called_run(files, name):
     assert calls == [name] * 2
     list(TokenVectors(model, max_tokens=2)([["a", "long", "sentence"]]))
     assert calls == [name] * 3
+
+
+def test_a_call_that_owns_the_weights_looks_at_them_once(files):
+    """Its second batch has the weights of the first, whatever is written meanwhile; the next call sees the change."""
+    model = BiLM(*files(), requires_grad=True, stateful=False)
+    batches = run_batches(model, [["a", "b"]] * 2, batch_size=1)
+    first = next(batches).vectors()[0]
+    with torch.no_grad():
+        model.lstm.forward_layer_0.state_linearity.weight.mul_(2)
+    assert np.array_equal(next(batches).vectors()[0], first)
+    assert not np.array_equal(next(run_batches(model, [["a", "b"]])).vectors()[0], first)
 
 
 def test_a_forward_of_a_subclass_runs_in_embedding_too(files):
