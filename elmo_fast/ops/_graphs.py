@@ -361,17 +361,12 @@ class Graphs:
     `limit` keys have one, it takes the place of the least recently used graph, if that has been idle for long. A key
     for whose capture memory ran out is tried again when more memory is available.
 
-    capturing: see `capture`; simpler: after a failed capture, each makes the next attempt simpler and returns whether
-    that is new. If the simplest fails, this process captures nothing more.
+    capturing: see `capture`. After a failed capture the next one is tried without `Branch`; if that fails, this process
+    captures nothing more.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture,
-        simpler: Sequence[Callable[[], bool]] = (),
-    ) -> None:
-        self.limit, self.capturing, self.simpler = limit, capturing, (Branch.run_in_turn, *simpler)
+    def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
+        self.limit, self.capturing = limit, capturing
         self._held: dict[Pool, _PoolGraphs] = {}
         self._warned = False
 
@@ -456,7 +451,7 @@ class Graphs:
             except Exception as error:  # noqa: BLE001 (see above)
                 why, short = _reason_of(error, handled)
             begun = pool.handle is None  # the function may have failed before, which harms nothing
-            if not (pool.drop() if short else begun and any(simplify() for simplify in self.simpler)):
+            if not (pool.drop() if short else begun and Branch.run_in_turn()):
                 break
         graphs.seen[key] = max(1, available_memory(pool.device)) if short else sys.maxsize
         if begun and not short:

@@ -1,6 +1,6 @@
 """Training steps replayed from CUDA graphs: the host copies what changes in one copy, and launches once."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class CapturedStep:
     between steps are read and written where they are.
 
     model, optimizer: that the steps change; launches: the function to capture, (inputs, state) -> pieces that return an
-    `Outcome`; settings: returns what decides a step besides tensors; simpler: as of `_graphs.Graphs`.
+    `Outcome`; settings: returns what decides a step besides tensors.
     """
 
     def __init__(
@@ -65,13 +65,12 @@ class CapturedStep:
         optimizer: torch.optim.Optimizer,
         launches: Callable[[Any, LayerStates], _graphs.Pieces],
         settings: Callable[[], Hashable] = lambda: None,
-        simpler: Sequence[Callable[[], bool]] = (),
     ) -> None:
         self.model, self.optimizer, self.launches, self.settings = model, optimizer, launches, settings
         # Where the weights are: the model's own dictionaries, since it may get other parameters.
         self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
         self.buffers = list(model.buffers())
-        self.graphs = _graphs.Graphs(GRAPHS, self._captured, simpler)
+        self.graphs = _graphs.Graphs(GRAPHS, self._captured)
         # The state between steps, in memory that all graphs read and write.
         self.carried: LayerStates | None = None
         # How often anything but a step has changed a tensor, or taken another one: graphs are of those before.
@@ -89,14 +88,14 @@ class CapturedStep:
             self._changes += 1  # drops all graphs
         packed = _Packed(inputs, pinned=device.type == "cuda")
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
-            outcome = self._replayed(packed, state, device)
-            if outcome is not None:
+            if (outcome := self._replayed(packed, state, device)) is not None:
                 now.count_writes()  # a replay changes nothing else
                 self._left = now
                 return outcome
-            outcome = self._launched(packed, state, device)
+            on_device = packed.opened(packed.bytes.to(device, non_blocking=True))
+            launched = _graphs.run_pieces(self.launches, on_device, state)
         self._left = self._read()
-        return outcome
+        return launched  # type: ignore[return-value]
 
     def _read(self) -> _graphs.TensorsRead:
         weights = [*self._weights(), *self.buffers]
@@ -104,11 +103,6 @@ class CapturedStep:
         sums = [each for state in states for each in state.values() if isinstance(each, Tensor) and each.dim()]
         skipped = getattr(self.optimizer, "skipped", None)
         return _graphs.TensorsRead([*weights, *sums, *([] if skipped is None else [skipped])], weights)
-
-    def _launched(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome:
-        inputs = packed.opened(packed.bytes.to(device, non_blocking=True))
-        outcome: Outcome = _graphs.run_pieces(self.launches, inputs, state)  # type: ignore[assignment]
-        return outcome
 
     def _replayed(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome | None:
         """Replay a step; None if it must be launched instead, of which nothing has been done."""

@@ -141,7 +141,7 @@ def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
 
 
 def is_launched(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the host reads nothing in a step of `clip_and_step`: AdaGrad on a GPU, or by a named backend."""
+    """Return whether `clip_and_update` takes the optimizer's steps: AdaGrad on a GPU, or by a named backend."""
     on_device = any(each.device.type != "cpu" for group in optimizer.param_groups for each in group["params"])
     return isinstance(optimizer, AdaGrad) and (on_device or optimizer.backend != "auto")
 
@@ -156,7 +156,8 @@ def clip_and_update(
 ) -> Tensor:
     """Do what `clip_and_step` does, but count no step, as a function of tensors; return the norm, [].
 
-    rates: as of `AdaGrad.update`.
+    The host reads nothing: `AdaGrad.skipped` counts the updates left out. Gradients stay unchanged. rates: as of
+    `AdaGrad.update`; tables: parameters whose gradients have the same ids, which are then sorted once.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
     total, orders = _global_norm(trained, optimizer.backend, tables)
@@ -169,21 +170,14 @@ def clip_and_step(
     optimizer: torch.optim.Optimizer,
     params: Iterable[torch.nn.Parameter],
     max_norm: float,
-    tables: Sequence[Sequence[Tensor]] = (),
-) -> float | Tensor:
+) -> float:
     """Update with all gradients scaled by `max_norm / max(norm, max_norm)`; return the norm before the clip.
 
-    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows.
-    Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of its own: gradients stay
-    unchanged. On a GPU it reads the factor from the device (`AdaGrad.skipped` counts the updates left out) and the norm
-    is a [] tensor that nothing has waited for. Elsewhere, and for other optimizers, the host reads the norm, and sparse
-    gradients are left coalesced. tables: parameters whose gradients have the same ids, which are then sorted once.
+    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows,
+    and is left coalesced. Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of
+    its own. The host reads the norm.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if isinstance(optimizer, AdaGrad) and is_launched(optimizer):
-        total = clip_and_update(optimizer, trained, max_norm, tables)
-        optimizer.count_step()
-        return total
     for parameter in trained:
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = coalesced(parameter.grad)

@@ -13,7 +13,8 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, make_optimizer, rate_of_step
+from elmo_fast.pretrain import optimizer as module
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_update, is_launched, make_optimizer, rate_of_step
 from tests.pretrain.toy import toy_config
 from tests.support.backends import backends, on_device_of
 
@@ -42,6 +43,15 @@ def trained(backend, **more):
     matrix.grad = torch.randn(40, 50)
     parameters = [table, matrix, bias]
     return parameters, AdaGrad(parameters, backend=backend, **more)
+
+
+def clip_and_step(optimizer, parameters, max_norm, *tables):
+    """Clip and update as a step of training does."""
+    if not is_launched(optimizer):
+        return module.clip_and_step(optimizer, parameters, max_norm)
+    norm = clip_and_update(optimizer, parameters, max_norm, *tables)
+    optimizer.count_step()
+    return norm
 
 
 @every

@@ -10,14 +10,12 @@ import yaml
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from elmo_fast.checkpoints import model_folder, saved_steps
+from elmo_fast.checkpoints import file_beside, model_folder, saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import trainer as trainer_module
-from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.corpora import target_counts
-from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
@@ -62,7 +60,7 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
         "README.md", "checkpoints", "corpus", ".lock",
     }  # fmt: skip
     model = LanguageModel.from_pretrained(run.folder)
-    vocabulary = Vocabulary.read(find_vocabulary_file(run.folder))
+    vocabulary = Vocabulary.read(file_beside(run.folder))
     corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
     assert evaluate(model, corpus) == run.heldout
     assert [row["event"] for row in rows(run.folder) if "event" in row] == [
@@ -79,7 +77,7 @@ def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
     kept = saved_steps(run.folder)
     assert [step for step, _ in kept] == [6, 7]
     assert LanguageModel.from_pretrained(kept[0][1]).options == run.model.options
-    assert find_vocabulary_file(kept[0][1]) == run.folder / "vocab.txt"
+    assert file_beside(kept[0][1]) == run.folder / "vocab.txt"
     assert model_folder(run.folder) == run.folder, "no checkpoint is newer than the run's own model"
 
 
@@ -147,6 +145,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     assert trainer.looks_at_every_step
     trainer.looks_at_every_step = False
     trainer.optimizer = trainer.update.optimizer = AdaGrad(trainer.model.parameters(), backend="reference")
+    trainer.update.update_in_graph = True
     step, before = trainer.step, []
 
     def poisoned_step():
@@ -240,16 +239,13 @@ def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
 
 
 def test_a_vocabulary_smaller_than_the_samples_uses_the_full_softmax(tmp_path):
-    """In a run, when it resumes, and in a dry run; there are as many samples as words, and the configuration stays."""
+    """In a run, and when it resumes; there may be as many samples as words."""
     config, lines = toy_config(tmp_path, n_negative_samples_batch=20, max_steps=2), []
     run = pretrain(config, report=lines.append)
     assert "loss   full_softmax: the vocabulary has 19 words, fewer than the 20 distinct ones that" in "\n".join(lines)
     assert (run.model.options.trained_by, config.optimizer.loss) == ("full_softmax", "sampled_softmax")
     config.run.max_steps = 4
-    assert pretrain(config, report=lines.append).steps == 4
-    lines.clear()
-    dry_run(config, report=lines.append)
-    assert any(line.startswith("loss   full_softmax: the vocabulary has 19 words") for line in lines)
+    assert pretrain(config, report=quiet).steps == 4
     few = toy_config(tmp_path, n_negative_samples_batch=19, save_dir=str(tmp_path / "few"))
     assert pretrain(few, report=quiet).model.options.trained_by == "sampled_softmax"
 
