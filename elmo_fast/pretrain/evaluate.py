@@ -1,4 +1,4 @@
-"""Perplexity of held-out text: over all words, carried state, every word counted once in each direction."""
+"""Perplexity of held-out text: over all words, carried state, every word counted once in each direction; gaps in it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,10 +12,11 @@ from torch import Tensor
 from elmo_fast._runtime.devices import to_device_together
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.streams import Stream, StreamBatch
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.ops import _graphs
-from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
+from elmo_fast.pretrain.language_model import GAP, LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
+from elmo_fast.text.vocabulary import MARKERS
 
 # Bound of the logits in memory at a time, in bytes.
 EVALUATED_AT_ONCE = 32 << 20
@@ -161,3 +162,22 @@ def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> n
     forward, backward = bounds[:-1, None] + offsets, bounds[1:, None] - 1 - offsets
     filled = np.arange(steps) < batch.filled[:, None]
     return np.stack([forward[filled], backward[filled]])
+
+
+def gap_lines(model: LanguageModel, corpus: Corpus, count: int = 3) -> list[str]:
+    """Return a line for each of some sentences of a text, always the same: its longest word taken out, and put back.
+
+    Of sentences of 4 to 20 words; the word is one of the vocabulary.
+    """
+    begins, positions = corpus.places(np.arange(corpus.sentences))
+    chosen = np.flatnonzero((positions > 4) & (positions <= 21))
+    lines, model.vocabulary = list[str](), corpus.vocabulary
+    for index in np.random.default_rng(0).permutation(chosen)[: 10 * count].tolist():
+        words = corpus.words(begins[index], positions[index])
+        known = [place for place, word in enumerate(words) if word in corpus.vocabulary and word not in MARKERS]
+        if known and len(lines) < count:
+            place = max(known, key=lambda place: len(words[place]))
+            gapped = [*words[:place], GAP, *words[place + 1 :]]
+            answers = ", ".join(f"{each.word} {each.probability:.1%}" for each in model.fill(gapped, topn=3)[0])
+            lines.append(printable(f"gap    {' '.join(gapped)}: {answers} (wanted: {words[place]})"))
+    return lines

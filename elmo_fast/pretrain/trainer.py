@@ -30,8 +30,7 @@ from elmo_fast.pretrain.checkpoint import (
     save_checkpoint,
 )
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.fill import gap_lines
+from elmo_fast.pretrain.evaluate import Perplexity, evaluate, gap_lines
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
@@ -359,7 +358,7 @@ class Trainer:
             numbers["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
             self._line = self.progress.line(numbers)
             if row:
-                self.record.step(numbers)
+                self.record.write(**numbers)
         if line and self._line:
             self.record.say(self._line)
             self._line, self._said = "", time.monotonic()

@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.pretrain import trainer as trainer_module
-from elmo_fast.pretrain.checkpoint import find_vocabulary_file, read_training_state
+from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log import TrainingProgress
@@ -90,7 +90,6 @@ def test_the_best_checkpoint_is_kept_and_is_a_model_and_a_checkpoint(tmp_path, c
     assert [number for number, _ in saved_steps(run.folder)] == [12, 14]
     assert not (every.folder / "checkpoints" / "best").exists()
     assert LanguageModel.from_pretrained(best).options == run.model.options
-    assert find_vocabulary_file(best) == run.folder / "vocab.txt"
     branch = trained(tmp_path, "branch", 12, lines.append, resume=str(best))
     assert any("resumes after step 8" in line for line in lines)
     assert kept(branch)[0] == 12, "the best of those in the folder"
