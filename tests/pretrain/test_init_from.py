@@ -216,6 +216,8 @@ def test_a_run_from_a_model_takes_its_architecture_and_resumes(tmp_path):
     assert sum("the architecture is that of" in line and "dim" in line for line in lines) == 1, "where it begins"
     assert sum("resumes after step 1" in line for line in lines) == 1
     assert sum("init_from and vectors_file are not read again: the run continues" in line for line in lines) == 1
+    pretrain(toy_config(tmp_path, max_steps=3, **changes | {"dim": 12, "init_from": None}), report=quiet)
+    assert "| started from | out |" in (second.folder / "README.md").read_text(), "also where it is not named again"
 
 
 def test_a_run_completes_its_configuration_and_leaves_the_given_one_alone(tmp_path):
