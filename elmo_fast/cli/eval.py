@@ -110,10 +110,10 @@ def load_language_model(options: Predicting) -> tuple[Any, Any]:
     model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
     named = options.vocab_file
     own = None if options.model is None else file_beside(options.folder)
-    if named is None and own is None:
-        named = options.model or "the model"
-        raise ElmoFastError(f"{named} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
-    vocabulary = Vocabulary.read(named or own)
+    if (source := named or own) is None:
+        folder = options.model or "the model"
+        raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
+    vocabulary = Vocabulary.read(source)
     model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")
     if (
         named is not None and own is not None and Vocabulary.read(own).words != vocabulary.words

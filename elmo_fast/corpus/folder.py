@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -89,11 +88,9 @@ class ArrayFile:
 
     def _write_header(self) -> None:
         """Write the current length; numpy leaves room for it to grow."""
-        header = io.BytesIO()
         about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.length,)}
-        np.lib.format.write_array_header_1_0(header, about)
         self._file.seek(0)
-        self._file.write(header.getvalue())
+        np.lib.format.write_array_header_1_0(self._file, about)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append the values."""

@@ -42,19 +42,13 @@ class TensorsRead:
     """Tensors that a graph reads and writes by address: equal while they are the same ones, in place and not written.
 
     Written in a way that torch counts, or before `refresh_weights`. It holds them, since an address may be used again.
-
-    versioned: those that nothing but a replay may write; None: all.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], versioned: Sequence[Tensor] | None = None) -> None:
-        self.tensors, self.versioned = tensors, tensors if versioned is None else versioned
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
         self.places = [(tensor.data_ptr(), tensor.dtype, tensor.requires_grad) for tensor in tensors]
         self.generation = _packed.generation()
-        self.count_writes()
-
-    def count_writes(self) -> None:
-        """Take the tensors for unwritten from now on."""
-        self.versions = [-1 if each.is_inference() else each._version for each in self.versioned]
+        self.versions = [-1 if each.is_inference() else each._version for each in tensors]
 
     def __eq__(self, other: object) -> bool:
         return (

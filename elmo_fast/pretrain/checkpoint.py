@@ -24,7 +24,6 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.options import CONFIG
 from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, get_model, read_tensor_file, write_tensors
 from elmo_fast.corpus import Corpus
-from elmo_fast.errors import CheckpointError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -188,17 +187,10 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
 
 
 def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the optimizer's state from the tensors of a checkpoint.
-
-    Raises CheckpointError where a tensor is missing or has another shape than its parameter.
-    """
+    """Load the optimizer's state from the tensors of a checkpoint of the same run."""
     names = [name for name, _ in model.trained()]
     state: dict[int, dict[str, Tensor]] = {}
     for full, tensor in tensors.items():
         key, _, name = full.partition("/")
         state.setdefault(names.index(name), {})[key] = tensor
-    for index, (name, parameter) in enumerate(model.trained()):
-        bad = [k for k, t in state.get(index, {}).items() if t.dim() and t.shape != parameter.shape]
-        if bad or (optimizer.state.get(parameter) and index not in state):
-            raise CheckpointError(f"{OPTIMIZER_FILE}: wanted the optimizer's tensors for {name}, found others")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

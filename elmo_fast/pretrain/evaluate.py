@@ -114,21 +114,23 @@ def evaluate(
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
                 total += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
-                    index = torch.from_numpy(positions(bounds, step, batch)).to(each.device)
+                    # The positions in the text of the filled places, row by row, forward and backward, [2, n].
+                    offsets = unroll_steps * step + np.arange(unroll_steps)
+                    forward, backward = bounds[:-1, None] + offsets, bounds[1:, None] - 1 - offsets
+                    filled = np.arange(unroll_steps) < batch.filled[:, None]
+                    index = torch.from_numpy(np.stack([forward[filled], backward[filled]])).to(each.device)
                     each.scatter_(1, index, losses.double())
                 if progress is not None:
                     progress(int(batch.filled.sum()))
         finally:
             model.train(training)
     _graphs.release(torch.device(device))  # what runs next may need their memory
-    forward, backward = (processes.sum_(total) / corpus.positions).tolist()
+    ahead, back = (processes.sum_(total) / corpus.positions).tolist()
     sentences = None
     if per_sentence:
         _, lengths = corpus.places(np.arange(corpus.sentences))
         sentences = np.add.reduceat(processes.sum_(each).cpu().numpy(), np.cumsum(lengths) - lengths, axis=1)
-    return Perplexity(
-        forward, backward, corpus.positions, model.loss.explanation, corpus.sentences, sentences=sentences
-    )
+    return Perplexity(ahead, back, corpus.positions, model.loss.explanation, corpus.sentences, sentences=sentences)
 
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
@@ -150,18 +152,6 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
             hidden, targets = hidden.index_select(1, index), targets.index_select(1, index)
         losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
         yield batch, losses.view_as(targets)
-
-
-def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> npt.NDArray[np.int64]:
-    """Return the positions in the text of a step's filled places, row by row, forward and backward, [2, n].
-
-    bounds: where the batch's rows begin, and the last one ends, [B + 1].
-    """
-    steps = batch.types.shape[2]
-    offsets = step * steps + np.arange(steps)
-    forward, backward = bounds[:-1, None] + offsets, bounds[1:, None] - 1 - offsets
-    filled = np.arange(steps) < batch.filled[:, None]
-    return np.stack([forward[filled], backward[filled]])
 
 
 def gap_lines(model: LanguageModel, corpus: Corpus, count: int = 3) -> list[str]:

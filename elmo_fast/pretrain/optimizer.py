@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     RowOrder,
     adagrad_,
@@ -95,12 +94,22 @@ class AdaGrad(torch.optim.Adagrad):
             self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
         numbers = [group["lr"] for group in self.param_groups] if rates is None else rates.unbind(0)
         for group, rate in zip(self.param_groups, numbers, strict=True):
-            if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
-                raise ElmoFastError(
-                    f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
-                )
-            trained = [p for p in group["params"] if p.grad is not None]
-            self._update(trained, rate, scale, orders or {})
+            trained = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if trained and trained[0].device.type != "cpu" and not isinstance(rate, Tensor):
+                rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all
+            dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
+            for parameter in trained:
+                accumulator, gradient = self.accumulator(parameter), parameter.grad
+                if gradient.is_sparse:
+                    ids, rows = gradient._indices()[0], gradient._values()
+                    order, factor = (orders or {}).get(parameter), _factor(scale, gradient)
+                    adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
+                else:
+                    each = parameter, accumulator, gradient
+                    dense.setdefault((gradient.device, gradient.dtype), []).append(each)
+            for some in dense.values():
+                weights, sums, gradients = (list(column) for column in zip(*some, strict=True))
+                adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
 
     def accumulator(self, parameter: Tensor) -> Tensor:
         """Return `a` of a parameter; created here for one that was added later, as torch's own step does."""
@@ -110,29 +119,6 @@ class AdaGrad(torch.optim.Adagrad):
             state["sum"] = torch.full_like(parameter, self.defaults["initial_accumulator_value"])
         sums: Tensor = state["sum"]
         return sums
-
-    def _update(
-        self,
-        parameters: list[Tensor],
-        rate: float | Tensor,
-        scale: Tensor | float | None,
-        orders: Mapping[Tensor, RowOrder],
-    ) -> None:
-        if parameters and parameters[0].device.type != "cpu" and not isinstance(rate, Tensor):
-            rate = torch.full((), rate, dtype=torch.float32, device=parameters[0].device)  # once for all
-        dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
-        for parameter in parameters:
-            accumulator, gradient = self.accumulator(parameter), parameter.grad
-            assert gradient is not None
-            if gradient.is_sparse:
-                ids, rows = gradient._indices()[0], gradient._values()
-                order, factor = orders.get(parameter), _factor(scale, gradient)
-                adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
-            else:
-                dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
-        for each in dense.values():
-            weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
-            adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
 
 
 def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:

@@ -147,11 +147,12 @@ class Run:
         What the user left open is the origin's: the vocabulary, and the tokenizer. All processes get the same text.
         """
         data, processes, origin = self.config.data, self.processes, self.origin
-        vocabulary = Vocabulary.read(data.vocab_file) if data.vocab_file is not None else origin and origin.vocabulary
-        tokenizer = data.tokenizer or (origin and origin.options.tokenizer)
+        vocabulary, tokenizer = (None, None) if origin is None else (origin.vocabulary, origin.options.tokenizer)
+        if data.vocab_file is not None:
+            vocabulary = Vocabulary.read(data.vocab_file)
         corpus = processes.run_leader_first(
             lambda leads: (
-                open_training_corpus(data, vocabulary, tokenizer, self.folder, self.say)
+                open_training_corpus(data, vocabulary, data.tokenizer or tokenizer, self.folder, self.say)
                 if leads
                 else open_corpus(prepared_folder(data, self.folder))
             )
@@ -162,8 +163,6 @@ class Run:
         warn_of_unknown(corpus)
         if heldout is not None:
             warn_of_unknown(heldout, "held-out text")
-        for hint in corpus.hints:
-            self.say(hint)
         self.config = self._complete_config(corpus)
         if self.resumed is None:
             check_vocabulary_order(corpus, self.config.optimizer.loss)
@@ -238,11 +237,6 @@ class Run:
         if self.processes.leads:
             save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
             self._write_card(trainer)
-            if steps == 0:
-                warnings.warn(
-                    f"no step was taken: the model in {self.folder} has the weights that the run began with",
-                    stacklevel=3,
-                )
         why = f"{_WHY_STOPPED[stopped_by]}; model in {self.folder}"
         self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
         vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity

@@ -81,7 +81,8 @@ class Step:
     seed: of samples, dropout and resets; state_reset: chance that a row starts the step from zeros; micro_batches:
     parts of the rows that are computed one after the other; sparse: the gradients of the tables (softmax, word vectors)
     as the rows used (the same numbers), on several GPUs for AdaGrad alone; processes: the processes that train
-    together; cuda_graph: whether a step on a GPU is replayed from CUDA graphs where possible (the same numbers).
+    together; cuda_graph: whether a step on a GPU is replayed from CUDA graphs where possible (the same numbers). These
+    and the model's settings, such as its dropout, stay as they are.
 
     update_in_graph: whether the update is launched with the gradients, so that a graph holds both; otherwise the host
     reads the norm, as other optimizers than AdaGrad need.
@@ -119,7 +120,7 @@ class Step:
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = None
         if cuda_graph:
-            self.captured = CapturedStep(model, optimizer, self._launches, self._settings)
+            self.captured = CapturedStep(model, optimizer, self._launches)
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
         self._norm = 0.0  # where the host updates
@@ -134,7 +135,9 @@ class Step:
         inputs, device = self._inputs(batch, number), self.parameters[0].device
         if self.captured is not None and _graphs.enabled(device):
             # Zeros, not None: the second step, which is captured, must launch nothing that the first has not loaded.
-            state = state or zero_state(self.model, batch.types.shape[1])
+            if state is None:
+                lstm, rows, new = self.model.options.lstm, batch.types.shape[1], self.parameters[0].new_zeros
+                state = new(lstm.n_layers, 2, rows, lstm.projection_dim), new(lstm.n_layers, 2, rows, lstm.dim)
             numbers, h, c = self.captured.run(inputs, state, device)
         else:
             numbers, h, c = _graphs.run_pieces(self._launches, sent_inputs(inputs, device), state)
@@ -143,21 +146,6 @@ class Step:
         norm = numbers[2] if self.update_in_graph else self._norm
         forward, backward = numbers[:2] if numbers.is_cuda else numbers[:2].tolist()
         return StepResult(forward, backward, norm, (h, c))
-
-    def _settings(self) -> tuple[Any, ...]:
-        """Return what decides a step besides tensors."""
-        groups = [
-            [value for name, value in group.items() if name not in ("params", "lr")]
-            for group in self.optimizer.param_groups
-        ]
-        # All of the loss's numbers and names but the choice that each step makes by its shape.
-        loss = [each for each in vars(self.model.loss).items() if isinstance(each[1], str | int | float)]
-        return (
-            self.model.bilm.arithmetic, self.model.training, self.model.options.dropout, self.rows, self.first_row,
-            self.clip_norm, self.seed, self.micro_batches, self.sparse, self.characters,
-            getattr(self.optimizer, "backend", None), repr(groups),
-            *(value for name, value in loss if name != "sparse"),
-        )  # fmt: skip
 
     def _inputs(self, batch: StreamBatch, number: int) -> StepInputs:
         """Return the inputs of step `number`, on the host."""
@@ -363,10 +351,3 @@ _RESET_KEY = (0, 1)
 def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Sample which of all R rows start step `step` from a zero state, as evaluation and embedding do: [rows]."""
     return np.random.default_rng((seed, step, *_RESET_KEY)).random(rows) < probability
-
-
-def zero_state(model: LanguageModel, rows: int) -> LayerStates:
-    """Return the state before a text, of as many rows."""
-    lstm, new = model.options.lstm, next(model.parameters()).new_zeros
-    h, c = (new(lstm.n_layers, 2, rows, width) for width in (lstm.projection_dim, lstm.dim))
-    return h, c

@@ -62,19 +62,6 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
     return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
 
 
-def evaluation_intervals(config: PretrainConfig, total_steps: int) -> tuple[int, float | None]:
-    """Return the steps between evaluations of held-out text, and the seconds, None if steps alone decide.
-
-    Unless the configuration says, it is a tenth of the planned steps, never less than from one report to the next, or
-    of max_seconds.
-    """
-    run = config.run
-    steps = run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
-    if not config.data.has_heldout or run.heldout_interval is not None or run.max_seconds is None:
-        return steps, None
-    return steps, run.max_seconds / EVALUATIONS
-
-
 class Trainer:
     """Trains a model on a corpus and saves as it goes; alone, or as one of several processes that share the rows.
 
@@ -121,7 +108,11 @@ class Trainer:
         self.optimizer = make_optimizer(optimizer, model)
         total = planned_steps(config, self.stream.steps_per_epoch)
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
-        self.evaluation_steps, self.evaluation_seconds = evaluation_intervals(config, total)
+        # A tenth of the planned steps, but never less than from one report to the next, or of the time.
+        self.evaluation_steps = run.heldout_interval or max(run.log_interval, math.ceil(total / EVALUATIONS))
+        self.evaluation_seconds: float | None = None
+        if heldout is not None and run.heldout_interval is None and run.max_seconds is not None:
+            self.evaluation_seconds = run.max_seconds / EVALUATIONS
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         self.best = BestEvaluation()
@@ -186,10 +177,6 @@ class Trainer:
             digest.update(bytes_of(values))
         return digest.hexdigest()[:12]
 
-    def rate(self, number: int) -> float:
-        """Return the learning rate of step `number`, from 0."""
-        return rate_of_step(self.config.optimizer, self.progress.total_steps, number)
-
     def position(self) -> RunPosition:
         """Return the position of the run, and what identifies the run."""
         progress = self.progress
@@ -211,7 +198,7 @@ class Trainer:
         number, waited = self.progress.step, self.stream.waited
         batch = self.stream.batch(*divmod(number, self.stream.steps_per_epoch))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(number)
+            group["lr"] = rate_of_step(self.config.optimizer, self.progress.total_steps, number)
         result = self.update(batch, self.state, number)
         if self.looks_at_every_step:
             self.check_finite(number + 1, *map(float, result[:3]))
@@ -276,14 +263,6 @@ class Trainer:
             warnings.warn(f"not saved after step {step}: {error}; training continues{stays}", stacklevel=2)
             return False
         return True
-
-    @property
-    def is_evaluated(self) -> bool:
-        """True if there is no held-out text, or this step's evaluation is done, with all that follows from it."""
-        return self.heldout is None or (self.best.text, self.best.last) == (
-            self.heldout.fingerprint,
-            self.progress.step,
-        )
 
     def evaluation_is_due(self) -> bool:
         """Return true after the steps or the seconds between evaluations; all processes agree.
@@ -352,7 +331,8 @@ class Trainer:
         if self.progress.unreported:
             self.check_unreported()
             numbers = self.progress.report(partial=partial or not row)
-            numbers["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
+            last = max(self.progress.step - 1, 0)
+            numbers["learning_rate"] = rate_of_step(self.config.optimizer, self.progress.total_steps, last)
             # The most a GPU has held, or the memory of this process; None where it is not known.
             on_gpu = self.device.type == "cuda"
             numbers["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
@@ -391,7 +371,9 @@ class Trainer:
             self.report(partial=stop in ("interrupt", "time"))
             if saved != progress.step:
                 self.save()  # the evaluation may take long
-            if stop != "interrupt" and not self.is_evaluated:
+            # Evaluated are the text and step whose evaluation, with all that follows from it, is done.
+            evaluated, heldout = (self.best.text, self.best.last), self.heldout
+            if heldout is not None and stop != "interrupt" and evaluated != (heldout.fingerprint, progress.step):
                 self.evaluate(planned=stop == "steps", final=True)
                 self.save()  # again, with this evaluation
             # A kill after the last save left one too many if the resumed run has nothing to save.

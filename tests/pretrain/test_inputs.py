@@ -67,12 +67,6 @@ def test_a_run_of_word_ids_saves_embeds_evaluates_converts_and_resumes(tmp_path,
     assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
 
 
-def test_a_run_without_a_step_is_warned_of(tmp_path):
-    with pytest.warns(UserWarning, match="no step was taken: the model in .* has the weights that the run began with"):
-        run = trained(tmp_path, max_seconds=1e-9)
-    assert (run.steps, run.stopped_by) == (0, "time")
-
-
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("train", [False, True])
 def test_vectors_of_a_file_fill_the_table_and_missing_ones_are_sampled(tmp_path, train, optimizer):
