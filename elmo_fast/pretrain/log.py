@@ -16,7 +16,7 @@ from torch import Tensor
 from elmo_fast._runtime.progress import METRICS_FILE, duration
 from elmo_fast.errors import require, sentence_of
 from elmo_fast.pretrain.checkpoint import RunPosition
-from elmo_fast.pretrain.evaluate import Perplexity, perplexity
+from elmo_fast.pretrain.evaluate import perplexity
 from elmo_fast.pretrain.metrics import keep_until
 from elmo_fast.pretrain.step import StepResult
 
@@ -190,23 +190,6 @@ class RunLog:
         for each in (self._file, self._board):
             if each is not None:
                 each.close()
-
-    def saved(self, path: pathlib.Path, step: int, seconds: float, took: float) -> None:
-        """Write a row for a checkpoint; seconds: of training; took: seconds that training waited for it."""
-        self.write(event="checkpoint", step=step, seconds=seconds, path=str(path), took=round(took, 3))
-        self.say(f"saved  {path} after step {step} ({took:.1f} s)")
-
-    def heldout(self, perplexity: Perplexity, step: int, words: int) -> None:
-        """Write a row for an evaluation; words: trained on so far."""
-        self.write(
-            event="heldout",
-            step=step,
-            words=words,
-            perplexity=perplexity.mean,
-            perplexity_forward=perplexity.forward,
-            perplexity_backward=perplexity.backward,
-        )
-        self.say(f"eval   step {step} | held-out perplexity {perplexity}")
 
     def write(self, **row: Any) -> None:
         """Write a row; one without an event is of averages over steps. If the disk does not take it, warn."""

@@ -177,18 +177,6 @@ class Trainer:
             digest.update(bytes_of(values))
         return digest.hexdigest()[:12]
 
-    def position(self) -> RunPosition:
-        """Return the position of the run, and what identifies the run."""
-        progress = self.progress
-        return RunPosition(
-            step=progress.step,
-            words=progress.words,
-            seconds=progress.seconds,
-            unreported=progress.unreported,
-            best=self.best,
-            **identity(self.config, self.corpus),
-        )
-
     def step(self) -> StepResult:
         """Read the next batch and update the weights once.
 
@@ -235,21 +223,31 @@ class Trainer:
 
         Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read.
         """
-        began, at = time.monotonic(), self.position()
+        began, progress = time.monotonic(), self.progress
         self.check_unreported()
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.processes.max_(int(lost)):
             raise TrainingLost(
-                f"after step {at.step} the LSTM's state is no longer finite; it was not saved; {self._advice()}"
+                f"after step {progress.step} the LSTM's state is no longer finite; it was not saved; {self._advice()}"
             )
         rows = [self.processes.gather(each, dim=2) for each in self.state or ()]
-        keep = self.config.run.keep_checkpoints
+        keep, identifies = self.config.run.keep_checkpoints, identity(self.config, self.corpus)
+        at = RunPosition(
+            step=progress.step,
+            words=progress.words,
+            seconds=progress.seconds,
+            unreported=progress.unreported,
+            best=self.best,
+            **identifies,
+        )
 
         def write() -> pathlib.Path:
             return save_checkpoint(self.record.folder, keep, self.model, self.optimizer, rows, at, best=best)
 
-        path = self.processes.run_on_leader(write)
-        self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
+        path, seconds = self.processes.run_on_leader(write), round(at.seconds, 3)
+        took = round(time.monotonic() - began, 3)  # seconds that training waited for it
+        self.record.write(event="checkpoint", step=at.step, seconds=seconds, path=str(path), took=took)
+        self.record.say(f"saved  {path} after step {at.step} ({took:.1f} s)")
 
     def try_to_save(self, *, best: bool = False) -> bool:
         """Save; False if that fails: a disk that is full now may not be at the next interval."""
@@ -303,8 +301,16 @@ class Trainer:
                 self.save(best=True)
             elif self.config.run.keep_best and not self.try_to_save(best=True):
                 self.best = dataclasses.replace(before, worse=0, text=text, **this)
-        self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
-        if self.processes.rank == 0:
+        self.record.write(
+            event="heldout",
+            step=self.progress.step,
+            words=self.progress.words,  # trained on so far
+            perplexity=mean,
+            perplexity_forward=self.perplexity.forward,
+            perplexity_backward=self.perplexity.backward,
+        )
+        self.record.say(f"eval   step {self.progress.step} | held-out perplexity {self.perplexity}")
+        if self.processes.leads:
             for line in gap_lines(self.model, self.heldout):
                 self.record.say(line)
 

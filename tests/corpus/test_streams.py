@@ -174,19 +174,6 @@ def test_what_a_step_samples_is_sampled_with_the_reading():
         assert threads == expected
 
 
-def test_orders_are_permutations_drawn_from_seed_and_epoch():
-    """numpy's permutation of (seed, epoch): equal for equal seeds, another for each seed and epoch."""
-    corpus = encode(LONG, VOCABULARY)
-    starts = corpus.starts[0].astype(np.int64)
-    orders = {}
-    for seed, epoch in itertools.product((0, 1), (0, 1)):
-        expected = np.random.default_rng((seed, epoch)).permutation(len(LONG))
-        assert np.array_equal(Epoch(corpus, seed, epoch).begins[:-1], starts[expected])
-        orders[tuple(expected)] = seed, epoch
-    assert len(orders) == 4
-    assert np.array_equal(Epoch(corpus, None, 5).begins[:-1], starts)
-
-
 @pytest.mark.parametrize("cuts", [[], [9, 30]])
 def test_an_epoch_is_made_part_by_part(monkeypatch, cuts):
     corpus = resharded(encode(LONG, VOCABULARY), cuts)

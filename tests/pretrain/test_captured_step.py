@@ -138,30 +138,6 @@ def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypat
 
 
 @needs_graphs
-def test_what_a_failed_capture_has_not_copied_counts_as_changed(seen):
-    """A warning names the cause, and no rounded copy of a weight is taken for one that was written."""
-    model, state = OneWeight(), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
-    launches = model.launches
-
-    def fails(factor, state):
-        outcome = yield from _graphs.pieces_of(launches, factor, state)
-        if torch.cuda.is_current_stream_capturing():
-            factor.sum().item()
-        return outcome
-
-    captured = CapturedStep(model, model.optimizer, fails)
-    for number in range(4):
-        expected = model.weight.detach().half().float().sum()
-        if number == 1:
-            with pytest.warns(PerformanceWarning, match="launch by launch: CUDA error: operation not permitted"):
-                numbers, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
-        else:
-            numbers, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
-        assert numbers[0] == expected
-    assert seen.replays == 0
-
-
-@needs_graphs
 def test_a_step_without_memory_for_its_replay_is_eager(seen):
     """Until more is available; the update is made once."""
     model, state = OneWeight(), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))

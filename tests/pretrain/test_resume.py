@@ -52,21 +52,6 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
     assert reports(pieces.folder) == reports(whole.folder)
 
 
-def test_the_number_of_threads_changes_no_weight(tmp_path):
-    """A run, and one that resumes with more threads; sizes at which torch would split its loops."""
-    sizes = {"batch_size": 64, "unroll_steps": 20, "dim": 40, "projection_dim": 32, "n_negative_samples_batch": 9}
-
-    def run(name, *threads):
-        for count, steps in zip(threads, (2, 4)[-len(threads) :], strict=True):
-            config = longer(tmp_path, 4, save_dir=str(tmp_path / name), threads=count, **sizes)
-            done = _until(config, steps, quiet)
-        return weights(done.folder)
-
-    expected = run("one", 1)
-    for name, threads in (("two", (2,)), ("one, then three", (1, 3))):
-        assert same(run(name, *threads), expected), name
-
-
 def _until(config, steps, report):
     """A sitting that a signal ends after step `steps` of the run, if that is not its last."""
     taken = max((step for step, _ in saved_steps(pathlib.Path(config.run.save_dir))), default=0)
