@@ -89,7 +89,7 @@ def trainer_of(preset, changes, corpus, **more):
     """Return a trainer of a new model that prints nothing."""
     config = PretrainConfig.from_flat(load_preset(preset).flat() | changes)
     model = make_language_model(config, len(corpus.vocabulary), **more)
-    return Trainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
+    return Trainer(config, model, corpus, RunLog(pathlib.Path(), lambda line: None, writes=False))
 
 
 @functools.cache

@@ -29,7 +29,7 @@ class _VocabOptions(Reading):
 def run_vocab(options: _VocabOptions) -> None:
     """Write the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."""
     from elmo_fast.corpus import count_words_of
-    from elmo_fast.text import Vocabulary, unknown_hints
+    from elmo_fast.text import Vocabulary
     from elmo_fast.text.vocabulary import built_vocabulary
 
     Vocabulary.build({}, options.min_count, options.max_size)  # reports invalid values at once
@@ -43,8 +43,7 @@ def run_vocab(options: _VocabOptions) -> None:
     share = f"{100 * covered / counts.total():.2f}% of {counts.total()} tokens"
     known = f"{len(vocabulary) - 3} of {len(counts)} distinct words"
     name = "standard output" if options.vocab_file == "-" else options.vocab_file
-    hints = unknown_hints(vocabulary, counts.__getitem__, counts.total())
-    for line in [*lines, f"{name}: {len(vocabulary)} lines; {known}, {share}", *hints]:
+    for line in [*lines, f"{name}: {len(vocabulary)} lines; {known}, {share}"]:
         _common.logger().info("%s", line)
 
 
@@ -115,7 +114,6 @@ def run_prepare(options: _PrepareOptions) -> None:
         "vocabulary",
         f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
         *([heldout_line(heldout, corpus)] if heldout else []),
-        *corpus.hints,
         f"done   {folder} {how}; {size(sum(file.stat().st_size for file in pathlib.Path(folder).iterdir()))}, shards: "
         f"{len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
         f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} {share}--save_dir run",

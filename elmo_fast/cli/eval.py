@@ -98,7 +98,6 @@ def run_eval(options: _EvalOptions) -> None:
 def load_language_model(options: Predicting) -> tuple[Any, Any]:
     """Check the options; return the language model, which knows its vocabulary, and its device."""
     from elmo_fast.checkpoints import VOCABULARY, file_beside
-    from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
@@ -110,12 +109,15 @@ def load_language_model(options: Predicting) -> tuple[Any, Any]:
     state, architecture = _common.load_state(options)
     model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
     named = options.vocab_file
-    if named is None and options.model is None:
-        raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    vocabulary = Vocabulary.read(find_vocabulary_file(options.folder) if named is None else named)
+    own = None if options.model is None else file_beside(options.folder)
+    if (source := named or own) is None:
+        folder = options.model or "the model"
+        raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
+    vocabulary = Vocabulary.read(source)
     model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")
-    own = None if named is None else file_beside(options.folder)
-    if own is not None and Vocabulary.read(own).words != vocabulary.words:  # a foreign model stores no digest of it
+    if (
+        named is not None and own is not None and Vocabulary.read(own).words != vocabulary.words
+    ):  # a foreign model stores no digest of it
         raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
     model.vocabulary = vocabulary
     return model, device

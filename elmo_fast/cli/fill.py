@@ -61,7 +61,7 @@ def run_fill(options: _FillOptions) -> None:
 
 def _tokens(options: _FillOptions, model: Any) -> list[str]:
     """Return the tokens of the sentence, gaps whole, whatever the tokenizer makes of them."""
-    from elmo_fast.pretrain.fill import GAP
+    from elmo_fast.pretrain.language_model import GAP
     from elmo_fast.text import tokenizer
 
     split, tokens = tokenizer(options.tokenizer or model.options.tokenizer), list[str]()

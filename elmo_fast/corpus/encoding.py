@@ -1,14 +1,13 @@
 """Encoded text: one number per distinct word, used both for the characters to read and the word to predict."""
 
 import hashlib
-import os
 import pathlib
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.text import Vocabulary, checked_sentences, unknown_hints
+from elmo_fast.text import Vocabulary, checked_sentences
 from elmo_fast.text.characters import TypeTable, warn_of_decomposed
 from elmo_fast.text.sources import Reading
 
@@ -28,18 +27,13 @@ MUCH_UNKNOWN = 0.2
 MOST_TYPES = 2**31 - 2
 
 
-class FileStamp(NamedTuple):
-    """Identifies the file that was opened."""
+FileStamp = tuple[int, int, int]
 
-    inode: int
-    bytes: int
-    modified: int
 
-    @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> "FileStamp":
-        """Return the current state of the file."""
-        status = os.stat(path)
-        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+def file_stamp(path: pathlib.Path) -> FileStamp:
+    """Return what identifies a file and its state: inode, size, time of its last change."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +62,11 @@ class Corpus:
         Reading past the end of a file that was truncated would kill the process.
         """
         for path, state in self.files.items():
-            if not path.exists() or FileStamp.of(path) != state:
+            if not path.exists() or file_stamp(path) != state:
                 raise ElmoFastError(
                     f"{path} was replaced, changed or removed while in use; do not modify a prepared corpus while "
                     "it is read, and start again"
                 )
-
-    @property
-    def hints(self) -> list[str]:
-        """Hints for the user about oddities of the text with this vocabulary."""
-        return unknown_hints(self.vocabulary, lambda word: int(self.counts[self.vocabulary.id(word)]), self.tokens)
 
     @cached_property
     def sentences(self) -> int:

@@ -3,11 +3,11 @@
 import contextlib
 import functools
 import hashlib
-import io
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from elmo_fast._io.atomic_folder import MANIFEST, check_files, read_folder, write_folder
 from elmo_fast._io.fields import MIN_COUNT, changes, read_json
 from elmo_fast._io.locks import temporary_folder
-from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
+from elmo_fast.corpus.encoding import Corpus, TypeTable, file_stamp, fingerprint_begun, ranked
 from elmo_fast.corpus.pieces import FORMAT, META, ChosenLines, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.op_choices import TOKENIZERS
 from elmo_fast.text import Vocabulary
 from elmo_fast.text.sources import Reading
@@ -88,11 +88,9 @@ class ArrayFile:
 
     def _write_header(self) -> None:
         """Write the current length; numpy leaves room for it to grow."""
-        header = io.BytesIO()
         about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.length,)}
-        np.lib.format.write_array_header_1_0(header, about)
         self._file.seek(0)
-        self._file.write(header.getvalue())
+        np.lib.format.write_array_header_1_0(self._file, about)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append the values."""
@@ -100,49 +98,41 @@ class ArrayFile:
         self.length += len(values)
 
 
-class Shards:
-    """The shard files of a folder; a new shard begins when one more sentence would exceed `most` numbers.
+def _write_shards(
+    folder: pathlib.Path, parts: Iterable[Ids], most: int, digest: "hashlib._Hash"
+) -> tuple[int, int, int]:
+    """Write the shard files of a folder; return the numbers of shards, sentences, and words and sentence ends.
 
-    digest: updated with the sentences; count: shards so far; sentences, numbers: how many have been written.
+    parts: whole sentences, their numbers and a 0 after each; most: numbers in a shard, which a longer sentence, in a
+    shard of its own, exceeds; digest: updated with the sentences.
     """
+    shards, sentences, positions = 1, 0, 0
+    with contextlib.ExitStack() as files:
 
-    def __init__(self, folder: pathlib.Path, most: int, digest: "hashlib._Hash") -> None:
-        self.folder, self.most, self.digest = folder, most, digest
-        self.count = self.sentences = self.numbers = 0
+        def begun(shard: int) -> list[ArrayFile]:
+            ids, starts = (files.enter_context(ArrayFile(folder / name)) for name in shard_files(shard))
+            ids.append(_BOUNDARY)
+            return [ids, starts]
 
-    def __enter__(self) -> "Shards":
-        self._begin()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._files.__exit__(*error)
-
-    def _begin(self) -> None:
-        self._files = contextlib.ExitStack()
-        self._ids, self._starts = (
-            self._files.enter_context(ArrayFile(self.folder / name)) for name in shard_files(self.count)
-        )
-        self._ids.append(_BOUNDARY)
-        self.count += 1
-
-    def add(self, numbers: Ids) -> None:
-        """Write whole sentences: their numbers, and a 0 after each."""
-        ends = np.flatnonzero(numbers == 0) + 1
-        while ends.size:
-            fit = int(np.searchsorted(ends, self.most - self._ids.length, side="right"))
-            if not fit and self._starts.length:
-                self._files.close()
-                self._begin()
-                continue
-            # A sentence longer than `most` gets a shard of its own.
-            some = ends[: max(fit, 1)]
-            self._starts.append(self._ids.length - 1 + np.concatenate([[0], some[:-1]]))
-            self._ids.append(numbers[: some[-1]])
-            # Boundaries are before sentences there, and after them here.
-            self.digest.update(_BOUNDARY.data)
-            self.digest.update(numbers[: some[-1] - 1].data)
-            self.sentences, self.numbers = self.sentences + len(some), self.numbers + int(some[-1])
-            numbers, ends = numbers[some[-1] :], ends[len(some) :] - some[-1]
+        ids, starts = begun(0)
+        for numbers in parts:
+            ends = np.flatnonzero(numbers == 0) + 1
+            while ends.size:
+                fit = int(np.searchsorted(ends, most - ids.length, side="right"))
+                if not fit and starts.length:
+                    files.close()
+                    ids, starts = begun(shards)
+                    shards += 1
+                    continue
+                some = ends[: max(fit, 1)]
+                starts.append(ids.length - 1 + np.concatenate([[0], some[:-1]]))
+                ids.append(numbers[: some[-1]])
+                # Boundaries are before sentences there, and after them here.
+                digest.update(_BOUNDARY.data)
+                digest.update(numbers[: some[-1] - 1].data)
+                sentences, positions = sentences + len(some), positions + int(some[-1])
+                numbers, ends = numbers[some[-1] :], ends[len(some) :] - some[-1]
+    return shards, sentences, positions
 
 
 def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iterator[Ids]:
@@ -205,7 +195,7 @@ def as_written(place: pathlib.Path, meta: dict[str, Any]) -> Corpus:
         [array(place, starts, mapped=True) for _, starts in names],
         array(place, COUNTS),
         meta["fingerprint"],
-        {place / name: FileStamp.of(place / name) for pair in names for name in pair},
+        {place / name: file_stamp(place / name) for pair in names for name in pair},
         meta["made from"].get("tokenizer"),
     )
 
@@ -247,7 +237,15 @@ def prepare(
     contains something else; OSError if it cannot be written.
     """
     target = pathlib.Path(os.path.realpath(folder))
-    _check(vocabulary, min_count, max_vocab_size, shard_tokens, heldout_share)
+    check_counts(min_count=min_count, shard_tokens=shard_tokens)
+    if max_vocab_size is not None and max_vocab_size < 4:
+        raise ElmoFastError(f"max_vocab_size counts <S>, </S> and <UNK>, and must be 4 or more; got {max_vocab_size}")
+    if not 0 <= heldout_share < 1:
+        raise ElmoFastError(f"heldout_share must be from 0 to below 1, such as 0.01; got {heldout_share}")
+    if vocabulary is not None and (twice := [word for word, n in Counter(vocabulary.words).items() if n > 1]):
+        raise ElmoFastError(
+            f"the vocabulary has the word {twice[0]!r} twice, and the first would never be trained: remove one"
+        )
     check_choice("tokenizer", tokenizer or "whitespace", TOKENIZERS)  # a name: it is stored
     with pieces_matching(pattern, **reading) as pieces:
         made_from: dict[str, Any] = {
@@ -302,8 +300,33 @@ def _put(
     overwrite: bool,
 ) -> Corpus:
     """Write the corpus of what `read_pieces` returned into the folder `target`, and open it."""
+    types, type_counts, numbers = ranked(words, counts, vocabulary)
+
+    def parts() -> Iterator[Ids]:
+        """Yield the text of all pieces; their files are deleted as they are read."""
+        for stem in stems:
+            yield from renumbered(pathlib.Path(f"{stem}.ids"), numbers[np.fromfile(f"{stem}.map", np.uint32)])
+            os.remove(f"{stem}.ids")
+
     with write_folder(target, replace=overwrite) as new:
-        meta = _write(new, words, counts, vocabulary, stems, shard_tokens, made_from)
+        vocabulary.write(new / VOCABULARY)
+        for name, values in ((TYPES, types.data), (TYPE_ENDS, types.ends), (COUNTS, type_counts)):
+            with ArrayFile(new / name) as file:
+                file.append(values)
+        digest = fingerprint_begun(types, len(vocabulary))
+        shards, sentences, positions = _write_shards(new, parts(), shard_tokens, digest)
+        meta = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": digest.hexdigest(),
+            "sentences": sentences,
+            "tokens": positions - sentences,
+            "types": len(types),
+            "vocabulary": len(vocabulary),
+            "shards": shards,
+            "made from": made_from,
+        }
+        (new / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         names = os.listdir(new)
         was_there = is_prepared(target)
     if read_meta(target)["fingerprint"] != meta["fingerprint"]:  # perhaps of another process, meanwhile
@@ -316,24 +339,6 @@ def _put(
             if shard.name not in names:
                 shard.unlink()
     return as_written(target, meta)
-
-
-def _check(
-    vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | None, shard_tokens: int, heldout_share: float
-) -> None:
-    if not 0 <= heldout_share < 1:
-        raise ElmoFastError(f"heldout_share must be from 0 to below 1, such as 0.01; got {heldout_share}")
-    sizes = {"min_count": (min_count, 1), "max_vocab_size": (max_vocab_size, 3), "shard_tokens": (shard_tokens, 3)}
-    for name, (value, least) in sizes.items():
-        if value is not None and value < least:
-            raise ElmoFastError(f"{name} must be {least} or more; got {value}")
-    seen: dict[str, int] = {}
-    for line, word in enumerate([] if vocabulary is None else vocabulary.words, 1):
-        if seen.setdefault(word, line) != line:
-            raise ElmoFastError(
-                f"the vocabulary has the word {word!r} on line {seen[word]} and again on line {line}; the first "
-                "would never be trained: remove one"
-            )
 
 
 def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bool) -> None:
@@ -349,39 +354,3 @@ def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bo
         raise ElmoFastError(
             f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"
         )
-
-
-def _write(
-    new: pathlib.Path,
-    words: Sequence[str],
-    counts: npt.NDArray[np.int64],
-    vocabulary: Vocabulary,
-    stems: Sequence[str],
-    shard_tokens: int,
-    made_from: dict[str, Any],
-) -> dict[str, Any]:
-    """Write all files and return the content of meta.json; the pieces' files are deleted as they are read."""
-    types, type_counts, numbers = ranked(words, counts, vocabulary)
-    vocabulary.write(new / VOCABULARY)
-    for name, values in ((TYPES, types.data), (TYPE_ENDS, types.ends), (COUNTS, type_counts)):
-        with ArrayFile(new / name) as file:
-            file.append(values)
-    fingerprint = fingerprint_begun(types, len(vocabulary))
-    with Shards(new, shard_tokens, fingerprint) as shards:
-        for stem in stems:
-            for part in renumbered(pathlib.Path(f"{stem}.ids"), numbers[np.fromfile(f"{stem}.map", np.uint32)]):
-                shards.add(part)
-            os.remove(f"{stem}.ids")
-    meta = {
-        "format": FORMAT,
-        "version": VERSION,
-        "fingerprint": fingerprint.hexdigest(),
-        "sentences": shards.sentences,
-        "tokens": shards.numbers - shards.sentences,
-        "types": len(types),
-        "vocabulary": len(vocabulary),
-        "shards": shards.count,
-        "made from": made_from,
-    }
-    (new / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-    return meta

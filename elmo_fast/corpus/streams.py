@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.corpus.encoding import Corpus, Places
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import gather_runs
 from elmo_fast.text import Vocabulary
 
@@ -166,8 +165,6 @@ class Stream:
 
     steps_per_epoch: steps that visit every position once; row_bounds: where each row begins and the last one ends,
     [R + 1] int64; waited: seconds that `batch` spent working or waiting.
-
-    Raises ElmoFastError if the corpus has no words or an argument is out of range.
     """
 
     def __init__(
@@ -184,7 +181,6 @@ class Stream:
         sample: Callable[[int], Any] = lambda number: None,
     ) -> None:
         row_count = rows - first_row if row_count is None else row_count
-        _check(corpus, rows, unroll_steps, seed, first_row, row_count)
         self.corpus, self.rows, self.unroll_steps, self.seed = corpus, rows, unroll_steps, seed
         short, longer = divmod(corpus.positions, rows)
         self.row_bounds = short * np.arange(rows + 1) + np.minimum(np.arange(rows + 1), longer)
@@ -205,10 +201,6 @@ class Stream:
 
     def batch(self, epoch: int, step: int) -> StreamBatch:
         """Return the batch of a step of an epoch, both from 0; in any order the same, consecutive ones are cheap."""
-        if epoch < 0 or not 0 <= step < self.steps_per_epoch:
-            raise ElmoFastError(
-                f"batch: epoch must be 0 or more and step 0 to {self.steps_per_epoch - 1}; got {epoch} and {step}"
-            )
         slab, turn = divmod(step, self._slab_steps)
         if self._slab is None or self._slab[0] != (epoch, slab):
             began = time.perf_counter()
@@ -273,16 +265,3 @@ class Stream:
         if self._lengths is None:
             return []
         return [DistinctWords.of(part.numpy(), self._lengths) for part in types.chunk(self._parts, dim=1)]
-
-
-def _check(corpus: Corpus, rows: int, unroll_steps: int, seed: int | None, first_row: int, row_count: int) -> None:
-    if corpus.positions == 0:
-        raise ElmoFastError("Stream: corpus must have at least one word; got none")
-    for name, value, least in (("rows", rows, 1), ("unroll_steps", unroll_steps, 1), ("seed", seed or 0, 0)):
-        if value < least:
-            raise ElmoFastError(f"Stream: {name} must be {least} or more; got {value}")
-    if first_row < 0 or row_count < 1 or first_row + row_count > rows:
-        raise ElmoFastError(
-            f"Stream: rows first_row .. first_row + row_count must be a nonempty range of the {rows} rows; "
-            f"got {first_row} .. {first_row + row_count}"
-        )

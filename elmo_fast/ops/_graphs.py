@@ -42,19 +42,13 @@ class TensorsRead:
     """Tensors that a graph reads and writes by address: equal while they are the same ones, in place and not written.
 
     Written in a way that torch counts, or before `refresh_weights`. It holds them, since an address may be used again.
-
-    versioned: those that nothing but a replay may write; None: all.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], versioned: Sequence[Tensor] | None = None) -> None:
-        self.tensors, self.versioned = tensors, tensors if versioned is None else versioned
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
         self.places = [(tensor.data_ptr(), tensor.dtype, tensor.requires_grad) for tensor in tensors]
         self.generation = _packed.generation()
-        self.count_writes()
-
-    def count_writes(self) -> None:
-        """Take the tensors for unwritten from now on."""
-        self.versions = [-1 if each.is_inference() else each._version for each in self.versioned]
+        self.versions = [-1 if each.is_inference() else each._version for each in tensors]
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -361,17 +355,12 @@ class Graphs:
     `limit` keys have one, it takes the place of the least recently used graph, if that has been idle for long. A key
     for whose capture memory ran out is tried again when more memory is available.
 
-    capturing: see `capture`; simpler: after a failed capture, each makes the next attempt simpler and returns whether
-    that is new. If the simplest fails, this process captures nothing more.
+    capturing: see `capture`. After a failed capture the next one is tried without `Branch`; if that fails, this process
+    captures nothing more.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture,
-        simpler: Sequence[Callable[[], bool]] = (),
-    ) -> None:
-        self.limit, self.capturing, self.simpler = limit, capturing, (Branch.run_in_turn, *simpler)
+    def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
+        self.limit, self.capturing = limit, capturing
         self._held: dict[Pool, _PoolGraphs] = {}
         self._warned = False
 
@@ -456,7 +445,7 @@ class Graphs:
             except Exception as error:  # noqa: BLE001 (see above)
                 why, short = _reason_of(error, handled)
             begun = pool.handle is None  # the function may have failed before, which harms nothing
-            if not (pool.drop() if short else begun and any(simplify() for simplify in self.simpler)):
+            if not (pool.drop() if short else begun and Branch.run_in_turn()):
                 break
         graphs.seen[key] = max(1, available_memory(pool.device)) if short else sys.maxsize
         if begun and not short:

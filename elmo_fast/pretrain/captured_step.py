@@ -1,6 +1,6 @@
 """Training steps replayed from CUDA graphs: the host copies what changes in one copy, and launches once."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class CapturedStep:
     between steps are read and written where they are.
 
     model, optimizer: that the steps change; launches: the function to capture, (inputs, state) -> pieces that return an
-    `Outcome`; settings: returns what decides a step besides tensors; simpler: as of `_graphs.Graphs`.
+    `Outcome`.
     """
 
     def __init__(
@@ -64,51 +64,32 @@ class CapturedStep:
         model: Any,
         optimizer: torch.optim.Optimizer,
         launches: Callable[[Any, LayerStates], _graphs.Pieces],
-        settings: Callable[[], Hashable] = lambda: None,
-        simpler: Sequence[Callable[[], bool]] = (),
     ) -> None:
-        self.model, self.optimizer, self.launches, self.settings = model, optimizer, launches, settings
-        # Where the weights are: the model's own dictionaries, since it may get other parameters.
-        self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
-        self.buffers = list(model.buffers())
-        self.graphs = _graphs.Graphs(GRAPHS, self._captured, simpler)
+        self.model, self.optimizer, self.launches = model, optimizer, launches
+        self.weights, self.buffers = list(model.parameters()), list(model.buffers())
+        self.graphs = _graphs.Graphs(GRAPHS, self._captured)
         # The state between steps, in memory that all graphs read and write.
         self.carried: LayerStates | None = None
-        # How often anything but a step has changed a tensor, or taken another one: graphs are of those before.
-        self._changes = 0
-        self._left = self._read()
 
     def run(self, inputs: Any, state: LayerStates, device: torch.device) -> Outcome:
         """Take a step, replayed if possible; inputs: of `launches`, on the host."""
-        now = self._read()
         specs = [(each.shape, each.dtype) for each in state]
-        moved = self.carried is None or specs != [(each.shape, each.dtype) for each in self.carried]
-        if moved:
+        if self.carried is None or specs != [(each.shape, each.dtype) for each in self.carried]:
             self.carried = state[0].new_zeros(state[0].shape), state[1].new_zeros(state[1].shape)
-        if moved or now != self._left:
-            self._changes += 1  # drops all graphs
         packed = _Packed(inputs, pinned=device.type == "cuda")
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
-            outcome = self._replayed(packed, state, device)
-            if outcome is not None:
-                now.count_writes()  # a replay changes nothing else
-                self._left = now
+            if (outcome := self._replayed(packed, state, device)) is not None:
                 return outcome
-            outcome = self._launched(packed, state, device)
-        self._left = self._read()
-        return outcome
+            on_device = packed.opened(packed.bytes.to(device, non_blocking=True))
+            return _graphs.run_pieces(self.launches, on_device, state)  # type: ignore[return-value]
 
-    def _read(self) -> _graphs.TensorsRead:
-        weights = [*self._weights(), *self.buffers]
-        states = [self.optimizer.state.get(weight, {}) for weight in weights]
-        sums = [each for state in states for each in state.values() if isinstance(each, Tensor) and each.dim()]
-        skipped = getattr(self.optimizer, "skipped", None)
-        return _graphs.TensorsRead([*weights, *sums, *([] if skipped is None else [skipped])], weights)
-
-    def _launched(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome:
-        inputs = packed.opened(packed.bytes.to(device, non_blocking=True))
-        outcome: Outcome = _graphs.run_pieces(self.launches, inputs, state)  # type: ignore[assignment]
-        return outcome
+    def _places(self) -> list[tuple[int, torch.dtype, int]]:
+        """Return where graphs read and write, and which state of frozen weights, of which they may read copies."""
+        # AdaGrad's update alone is in a graph.
+        sums = [state["sum"] for state in self.optimizer.state.values() if "sum" in state]
+        weights = [(each, -1 if each.requires_grad else each._version) for each in (*self.weights, *self.buffers)]
+        others = [(each, -1) for each in (*sums, *(self.carried or ()))]
+        return [(each.data_ptr(), each.dtype, version) for each, version in (*weights, *others)]
 
     def _replayed(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome | None:
         """Replay a step; None if it must be launched instead, of which nothing has been done."""
@@ -138,9 +119,8 @@ class CapturedStep:
 
             return replay
 
-        key = (packed.specs, packed.is_tensor, self.settings())
-        specs = [(packed.bytes.shape, packed.bytes.dtype)]
-        replay = self.graphs.run(key, self._changes, device, function, specs, fill, ready)
+        key, specs = (packed.specs, packed.is_tensor), [(packed.bytes.shape, packed.bytes.dtype)]
+        replay = self.graphs.run(key, self._places(), device, function, specs, fill, ready)
         return None if replay is None else replay()
 
     def _carry(self, state: LayerStates) -> None:
@@ -156,13 +136,10 @@ class CapturedStep:
             entry = _graphs.capture(function, inputs, pool, run_before=False)  # a step must not be taken twice
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-        trained = [weight for weight in self._weights() if weight.requires_grad]
+        trained = [weight for weight in self.weights if weight.requires_grad]
 
         def replay() -> None:
             entry.replay()
             torch.autograd.graph.increment_version(trained)
 
         return entry._replace(replay=replay)
-
-    def _weights(self) -> list[Tensor]:
-        return [weight for parameters, name in self.slots if (weight := parameters.get(name)) is not None]

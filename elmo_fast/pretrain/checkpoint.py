@@ -5,7 +5,6 @@ A resumed run is as one that never stopped.
 
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
@@ -18,8 +17,6 @@ from elmo_fast._io.fields import read_json, typed
 from elmo_fast._io.locks import remove_folder, remove_leftovers
 from elmo_fast.checkpoints import (
     CHECKPOINTS,
-    VOCABULARY,
-    file_beside,
     put_model,
     saved_steps,
     step_name,
@@ -27,7 +24,6 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.options import CONFIG
 from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, get_model, read_tensor_file, write_tensors
 from elmo_fast.corpus import Corpus
-from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -40,16 +36,6 @@ def finish_saves(run: pathlib.Path) -> None:
     for folder in (run, run / CHECKPOINTS):
         if folder.exists():
             remove_leftovers(folder)
-
-
-def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Return vocab.txt of a run, given its folder or one of its checkpoints.
-
-    Raises ElmoFastError when there is none.
-    """
-    if (path := file_beside(folder)) is not None:
-        return path
-    raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
 
 
 POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
@@ -201,17 +187,10 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
 
 
 def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the optimizer's state from the tensors of a checkpoint.
-
-    Raises CheckpointError where a tensor is missing or has another shape than its parameter.
-    """
+    """Load the optimizer's state from the tensors of a checkpoint of the same run."""
     names = [name for name, _ in model.trained()]
     state: dict[int, dict[str, Tensor]] = {}
     for full, tensor in tensors.items():
         key, _, name = full.partition("/")
         state.setdefault(names.index(name), {})[key] = tensor
-    for index, (name, parameter) in enumerate(model.trained()):
-        bad = [k for k, t in state.get(index, {}).items() if t.dim() and t.shape != parameter.shape]
-        if bad or (optimizer.state.get(parameter) and index not in state):
-            raise CheckpointError(f"{OPTIMIZER_FILE}: wanted the optimizer's tensors for {name}, found others")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

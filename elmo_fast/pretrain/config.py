@@ -271,8 +271,6 @@ def _model_complaints(model: ModelConfig) -> list[str]:
 
 def _file_complaints(data: DataConfig) -> list[str]:
     sentences = []
-    if data.max_vocab_size is not None and 0 < data.max_vocab_size <= 3:
-        sentences.append(f"max_vocab_size counts <S>, </S> and <UNK>, and must be 4 or more; got {data.max_vocab_size}")
     if not data.train_prefix:
         sentences.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
     for name in ("train_prefix", "heldout_prefix"):

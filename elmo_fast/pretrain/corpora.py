@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast._io.fields import changes
-from elmo_fast._io.locks import remove_folder
 from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
@@ -31,14 +30,13 @@ def check_text(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     built: whether a vocabulary is built of the text.
     """
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
-    reading: dict[str, Any] = dict.fromkeys(data.reading) | choices(data.reading)
-    reading["heldout_share"] = data.heldout_share or None
-    now = reading | {"bytes of text": bytes_of_text(data.train_prefix, data.format_in)}
+    now: dict[str, Any] = dict.fromkeys(data.reading) | choices(data.reading)
+    now["heldout_share"] = data.heldout_share or None
+    now["bytes of text"] = bytes_of_text(data.train_prefix, data.format_in)
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
-    if built and made_from.get("vocab_file") is None:
+    if built and made_from["vocab_file"] is None:
         now |= {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size}
-    known = {name: made_from.get(name) for name in now if name in made_from or name in reading}
-    if changed := changes(known, {name: now[name] for name in known}):
+    if changed := changes({name: made_from.get(name) for name in now}, now):
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not as this run prepared it: {'; '.join(changed)}; give what it "
             "was, or another --save_dir or, to train on with this text, another --save_dir, --resume CHECKPOINT and "
@@ -75,8 +73,6 @@ def open_training_corpus(
             if saved_steps(folder):
                 raise
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
-            for each in filter(is_prepared, (target, heldout_of(target))):
-                remove_folder(each)
     began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:
@@ -89,7 +85,8 @@ def open_training_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     return prepare(
         data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count, max_vocab_size=data.max_vocab_size,
-        tokenizer=tokenizer, heldout_share=data.heldout_share, progress=progress, report=report, **data.reading,
+        tokenizer=tokenizer, heldout_share=data.heldout_share, overwrite=True, progress=progress, report=report,
+        **data.reading,
     )  # fmt: skip
 
 
@@ -103,15 +100,11 @@ def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str 
     return corpus
 
 
-def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
-    """Return the corpus that another process has found or prepared by `open_training_corpus`.
+def prepared_folder(data: DataConfig, folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the corpus that `open_training_corpus` has found or prepared, perhaps in another process.
 
     Raises ElmoFastError where it cannot be seen from here.
     """
-    return open_corpus(_prepared_folder(data, folder))
-
-
-def _prepared_folder(data: DataConfig, folder: pathlib.Path) -> pathlib.Path:
     prepared = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
     if prepared is None:
         raise ElmoFastError(
@@ -128,13 +121,18 @@ def open_heldout_corpus(
 
     Raises ElmoFastError if a prepared one has a different vocabulary.
     """
-    prefix = data.heldout_prefix
+    prefix: str | pathlib.Path | None = data.heldout_prefix
     if data.heldout_share:
-        prefix = str(heldout_of(_prepared_folder(data, folder)))
+        prefix = heldout_of(whole := prepared_folder(data, folder))
+        if not is_prepared(prefix):
+            raise ElmoFastError(
+                f"{prefix}, the lines that are held out of {whole}, is missing; copy it from where {whole} came from, "
+                "or prepare the text again (elmo-fast prepare; for a run's own folder, another save_dir)"
+            )
     if prefix is None:
         return None
-    if not data.heldout_share and not is_prepared(prefix):
-        return read_corpus(prefix, training.vocabulary, training.tokenizer, **data.reading)
+    if not is_prepared(prefix):
+        return read_corpus(str(prefix), training.vocabulary, training.tokenizer, **data.reading)
     corpus = open_corpus(prefix)
     if corpus.vocabulary.words != training.vocabulary.words:
         raise ElmoFastError(

@@ -1,4 +1,4 @@
-"""Perplexity of held-out text: over all words, carried state, every word counted once in each direction."""
+"""Perplexity of held-out text: over all words, carried state, every word counted once in each direction; gaps in it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,11 +12,12 @@ from torch import Tensor
 from elmo_fast._runtime.devices import to_device_together
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.streams import Stream, StreamBatch
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._packed import owned_weights
-from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
+from elmo_fast.pretrain.language_model import GAP, LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
+from elmo_fast.text.vocabulary import MARKERS
 
 # Bound of the logits in memory at a time, in bytes.
 EVALUATED_AT_ONCE = 32 << 20
@@ -114,21 +115,23 @@ def evaluate(
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
                 total += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
-                    index = torch.from_numpy(positions(bounds, step, batch)).to(each.device)
+                    # The positions in the text of the filled places, row by row, forward and backward, [2, n].
+                    offsets = unroll_steps * step + np.arange(unroll_steps)
+                    forward, backward = bounds[:-1, None] + offsets, bounds[1:, None] - 1 - offsets
+                    filled = np.arange(unroll_steps) < batch.filled[:, None]
+                    index = torch.from_numpy(np.stack([forward[filled], backward[filled]])).to(each.device)
                     each.scatter_(1, index, losses.double())
                 if progress is not None:
                     progress(int(batch.filled.sum()))
         finally:
             model.train(training)
     _graphs.release(torch.device(device))  # what runs next may need their memory
-    forward, backward = (processes.sum_(total) / corpus.positions).tolist()
+    ahead, back = (processes.sum_(total) / corpus.positions).tolist()
     sentences = None
     if per_sentence:
         _, lengths = corpus.places(np.arange(corpus.sentences))
         sentences = np.add.reduceat(processes.sum_(each).cpu().numpy(), np.cumsum(lengths) - lengths, axis=1)
-    return Perplexity(
-        forward, backward, corpus.positions, model.loss.explanation, corpus.sentences, sentences=sentences
-    )
+    return Perplexity(ahead, back, corpus.positions, model.loss.explanation, corpus.sentences, sentences=sentences)
 
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
@@ -153,13 +156,20 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
         yield batch, losses.view_as(targets)
 
 
-def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> npt.NDArray[np.int64]:
-    """Return the positions in the text of a step's filled places, row by row, forward and backward, [2, n].
+def gap_lines(model: LanguageModel, corpus: Corpus, count: int = 3) -> list[str]:
+    """Return a line for each of some sentences of a text, always the same: its longest word taken out, and put back.
 
-    bounds: where the batch's rows begin, and the last one ends, [B + 1].
+    Of sentences of 4 to 20 words; the word is one of the vocabulary.
     """
-    steps = batch.types.shape[2]
-    offsets = step * steps + np.arange(steps)
-    forward, backward = bounds[:-1, None] + offsets, bounds[1:, None] - 1 - offsets
-    filled = np.arange(steps) < batch.filled[:, None]
-    return np.stack([forward[filled], backward[filled]])
+    begins, positions = corpus.places(np.arange(corpus.sentences))
+    chosen = np.flatnonzero((positions > 4) & (positions <= 21))
+    lines, model.vocabulary = list[str](), corpus.vocabulary
+    for index in np.random.default_rng(0).permutation(chosen)[: 10 * count].tolist():
+        words = corpus.words(begins[index], positions[index])
+        known = [place for place, word in enumerate(words) if word in corpus.vocabulary and word not in MARKERS]
+        if known and len(lines) < count:
+            place = max(known, key=lambda place: len(words[place]))
+            gapped = [*words[:place], GAP, *words[place + 1 :]]
+            answers = ", ".join(f"{each.word} {each.probability:.1%}" for each in model.fill(gapped, topn=3)[0])
+            lines.append(printable(f"gap    {' '.join(gapped)}: {answers} (wanted: {words[place]})"))
+    return lines

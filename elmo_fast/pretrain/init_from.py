@@ -23,9 +23,7 @@ from elmo_fast.checkpoints.state import CHAR_EMBEDDING, SOFTMAX_BIAS, SOFTMAX_CO
 from elmo_fast.checkpoints.tensor_bundle import INDEX
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import WordEncoder
-from elmo_fast.op_choices import Tokenizer
-from elmo_fast.pretrain.checkpoint import load_optimizer
-from elmo_fast.pretrain.config import DataConfig, ModelConfig, PretrainConfig
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel, architecture_of
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.text import Vocabulary
@@ -86,7 +84,7 @@ def move_rows(tables: Mapping[str, Tensor], fresh: State, old: Vocabulary | None
     here, there = torch.tensor(pairs, dtype=torch.int64, device="cpu").unbind(1)
     for name in shared:
         extra = ROWS_OF_WORDS[name]
-        fresh[name][here + extra] = tables[name].cpu()[there + extra]
+        fresh[name][here + extra] = tables[name].cpu()[there + extra].to(fresh[name].device)
     return len(pairs)
 
 
@@ -132,6 +130,7 @@ class Origin:
         model.load({**initial, **weights} if of_words else {**weights, **initial})
         report(f"init   from {self.folder}: {summary}")
 
+    @torch.no_grad()
     def initialise_optimizer(
         self,
         model: LanguageModel,
@@ -139,26 +138,18 @@ class Origin:
         vocabulary: Vocabulary,
         report: Callable[[str], None],
     ) -> None:
-        """Load AdaGrad's sums, if the checkpoint has any; words that are new start as in a new run."""
+        """Copy AdaGrad's sums, if the checkpoint has any; words that are new start as in a new run."""
         if not self.sums:
             return
         if not isinstance(optimizer, AdaGrad):
             report(f"init   AdaGrad's sums of {self.folder} are left out: the optimiser is another")
             return
-        initial = optimizer.defaults["initial_accumulator_value"]
-        fresh = {
-            name: torch.full((len(vocabulary) + ROWS_OF_WORDS[name], *self.sums[name].shape[1:]), initial, device="cpu")
-            for name in ROWS_OF_WORDS.keys() & self.sums.keys()
-        }
-        move_rows(self.sums, fresh, self.vocabulary, vocabulary)
-        sums = self.sums | fresh
-        tensors: dict[str, Tensor] = {}
         for name, parameter in model.trained():
-            accumulator = sums[_STATE_NAMES.get(name, name.removeprefix("bilm."))]
-            if name in _STATE_NAMES and accumulator.shape != parameter.shape:  # the nodes of a hierarchical softmax
-                accumulator = torch.full_like(parameter, initial, device="cpu")
-            tensors |= {f"sum/{name}": accumulator, f"step/{name}": torch.zeros((), device="cpu")}
-        load_optimizer(model, optimizer, tensors)
+            name, own = _STATE_NAMES.get(name, name.removeprefix("bilm.")), optimizer.accumulator(parameter)
+            if name not in ROWS_OF_WORDS:
+                own.copy_(self.sums[name])
+            elif name == WORD_EMBEDDING or not model.loss.kind.table_is_tree:  # whose rows are of nodes
+                move_rows({name: self.sums[name]}, {name: own}, self.vocabulary, vocabulary)
         report(f"init   AdaGrad's sums of {self.folder} are kept")
 
 
@@ -177,17 +168,6 @@ def load_origin(config: PretrainConfig) -> Origin | None:
     sums: State = read_adagrad_sums(weight_file, options) if weight_file.suffix == INDEX else {}
     vocabulary = _vocabulary_of(source, weights, options, config.data.vocab_file)
     return Origin(folder, dict(weights), options, architecture, vocabulary, sums)
-
-
-def text_settings(data: DataConfig, origin: Origin | None) -> tuple[Vocabulary | None, Tokenizer | None]:
-    """Return the vocabulary and the tokenizer for the text: as configured, else the origin's.
-
-    None for the vocabulary: it is built from the text; for the tokenizer: that of a prepared corpus, or white space.
-    """
-    vocabulary = None if origin is None else origin.vocabulary
-    if data.vocab_file is not None:
-        vocabulary = Vocabulary.read(data.vocab_file)
-    return vocabulary, data.tokenizer or (None if origin is None else origin.options.tokenizer)
 
 
 def _vocabulary_of(

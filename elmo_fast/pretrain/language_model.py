@@ -1,9 +1,13 @@
-"""The network that is pretrained: a biLM under one table of the loss, which both directions share; how it is made."""
+"""The network that is pretrained: a biLM under one table of the loss, which both directions share.
 
+How it is created, and what it says of a sentence: words for a gap, the probability of each token, sentences of its own.
+"""
+
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,21 +25,47 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.streams import DistinctWords
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.modules import BiLM, CharacterEncoder, WordEncoder
 from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import loss_of
 from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.fill import SentencePredictions
-from elmo_fast.text import Vocabulary
+from elmo_fast.text import Vocabulary, checked_sentences
+from elmo_fast.text.vocabulary import MARKERS, UNK_WORD
 
-# The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
-_LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
+GAP = "___"
+"""a token that stands for a word to be found"""
+LONGEST = 100
+"""tokens of a sentence that the model writes and does not end"""
 
 
-class LanguageModel(SentencePredictions):
+class Filled(NamedTuple):
+    """A word for a gap."""
+
+    word: str
+    """one of the vocabulary"""
+    probability: float
+    """of all words of the vocabulary, 0 to 1"""
+
+
+class Score(NamedTuple):
+    """How likely a token is where it stands."""
+
+    token: str
+    """as it was given; the last one, </S>, stands for the sentence's end, and backward for its beginning"""
+    forward: float
+    """ln of its probability after the tokens before it; nats"""
+    backward: float
+    """ln of its probability before the tokens after it; nats"""
+
+
+# The loss's parameters, and their names in the optimizer's file.
+_LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias"}
+
+
+class LanguageModel(nn.Module):
     """A bidirectional language model: a BiLM, and a softmax over V words that both directions share.
 
     Weights are sampled as bilm-tf samples them (the softmax from N(0, 1/D), its bias 0), by torch's global generator.
@@ -47,7 +77,8 @@ class LanguageModel(SentencePredictions):
     backend: as the ops' argument; train_input: whether the encoder is trained; train_bilm: whether anything but the
     loss is.
 
-    loss: the loss, which owns the table; vocabulary: the V words, where the model was loaded with its vocab.txt.
+    loss: the loss, which owns the table; vocabulary: the V words, where the model was loaded with its vocab.txt. Where
+    it is None, `fill`, `score` and `sample` raise ElmoFastError.
 
     Source: Peters et al. 2018, section 3.1; bilm-tf, bilm/training.py.
     """
@@ -77,8 +108,7 @@ class LanguageModel(SentencePredictions):
         )
         self.bilm = bilm
         self.bilm.encoder.requires_grad_(train_input and train_bilm)
-        self.register_state_dict_post_hook(_rename_saved)
-        self.register_load_state_dict_pre_hook(_rename_loaded)
+        self.vocabulary: Vocabulary | None = None
 
     @property
     def softmax_weight(self) -> Tensor:
@@ -94,11 +124,6 @@ class LanguageModel(SentencePredictions):
     def counts(self) -> Tensor | None:
         """How often each word is a target, [V] int64; None where the loss does not need it."""
         return getattr(self.loss, "counts", None)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """V, the number of words that are predicted."""
-        return self.options.n_tokens_vocab or 0
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """Return the parameters that are trained, with their names: all but a frozen input's."""
@@ -161,7 +186,7 @@ class LanguageModel(SentencePredictions):
 
     def check_vocabulary(self, vocabulary: Vocabulary, name: str = "vocabulary") -> None:
         """Raise ElmoFastError unless the vocabulary is the softmax's; name: of the argument, for the message."""
-        vocabulary.check(self.vocabulary_size, self.options.vocabulary_sha256, name)
+        vocabulary.check(self.options.n_tokens_vocab or 0, self.options.vocabulary_sha256, name)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy a checkpoint's state into the parameters, all of them."""
@@ -209,17 +234,91 @@ class LanguageModel(SentencePredictions):
             words = vectors.view(*types.shape, -1)
         return self.bilm.run_streams(words, state, lengths, drop)
 
+    def fill(self, tokens: Sequence[str], *, topn: int = 5) -> list[list[Filled]]:
+        """Return the likeliest words for each gap, "___", of a sentence, the likeliest first.
 
-def _rename_saved(model: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
-    for name, saved in _LOSS_NAMES.items():
-        if prefix + name in state:
-            state[prefix + saved] = state.pop(prefix + name)
+            p(w) ∝ p_forward(w | tokens before) · p_backward(w | tokens after)
 
+        At the end of the sentence p_forward alone: the next word. To one gap, the others are <UNK>.
 
-def _rename_loaded(model: nn.Module, state: dict[str, Any], prefix: str, *more: Any) -> None:
-    for name, saved in _LOSS_NAMES.items():
-        if prefix + saved in state:
-            state[prefix + name] = state.pop(prefix + saved)
+        topn: how many words for a gap. Raises ElmoFastError where there is no gap.
+        """
+        check_counts(topn=topn)
+        gaps = [place for place, token in enumerate(tokens) if token == GAP]
+        if not gaps:
+            raise ElmoFastError(f'tokens must have a gap, "{GAP}", as in ["The", "{GAP}", "of", "the", "river"]')
+        with self._reading() as (vocabulary, read):
+            before, after = read([UNK_WORD if token == GAP else token for token in tokens])
+            scores = self.loss.log_probabilities(before[gaps])
+            inner = [row for row, place in enumerate(gaps) if place < len(tokens) - 1]
+            if inner:
+                scores[inner] += self.loss.log_probabilities(after[[gaps[row] + 1 for row in inner]])
+            scores[:, [vocabulary.bos, vocabulary.eos, vocabulary.unk]] = -torch.inf
+            best = scores.softmax(1).topk(min(topn, scores.shape[1] - len(MARKERS)), dim=1)
+        rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return [[Filled(vocabulary.words[i], p) for p, i in zip(*row, strict=True)] for row in rows]
+
+    def score(self, tokens: Sequence[str]) -> list[Score]:
+        """Return ln p of each token of a sentence in both directions, and of its ends.
+
+        A token outside the vocabulary is as likely as <UNK>.
+        """
+        with self._reading() as (vocabulary, read):
+            before, after = read(tokens)
+            ids = vocabulary.ids(tokens).tolist()
+            forward, backward = (
+                (-self.loss.exact_losses(hidden, torch.tensor(wanted, device=hidden.device))).tolist()
+                for hidden, wanted in ((before, [*ids, vocabulary.eos]), (after, [vocabulary.bos, *ids]))
+            )
+        names = [*tokens, vocabulary.words[vocabulary.eos]]
+        return [Score(*row) for row in zip(names, forward, [*backward[1:], backward[0]], strict=True)]
+
+    def sample(self, tokens: Sequence[str] = (), *, generator: torch.Generator | None = None) -> list[str]:
+        """Return a sentence that begins with `tokens` and that the forward direction goes on with, to its end.
+
+        generator: of random numbers, on the CPU; None: torch's. <UNK> is never drawn.
+        """
+        words = list(tokens)
+        with self._reading() as (vocabulary, read):
+            while len(words) < LONGEST:
+                before, _ = read([*words, UNK_WORD])
+                scores = self.loss.log_probabilities(before[len(words)][None])[0].double().cpu()
+                scores[[vocabulary.bos, vocabulary.unk]] = -torch.inf
+                word = int(torch.multinomial(scores.softmax(0), 1, generator=generator))
+                if word == vocabulary.eos:
+                    break
+                words.append(vocabulary.words[word])
+        return words
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[tuple[Vocabulary, Callable[[Sequence[str]], tuple[Tensor, Tensor]]]]:
+        """Yield the vocabulary, and the function from T tokens to what predicts them, two tensors [T + 1, D].
+
+        Row t of the first predicts token t after those before it, its last row the end; row t + 1 of the second
+        predicts token t before those after it, its first row the beginning.
+        """
+        if self.vocabulary is None:
+            raise ElmoFastError(
+                "the words of this model's softmax are unknown: keep vocab.txt beside its files, or set "
+                "model.vocabulary = Vocabulary.read(FILE)"
+            )
+        self.check_vocabulary(self.vocabulary)
+        encoder, training = self.bilm.encoder, self.training
+        if isinstance(encoder, WordEncoder):
+            encoder.vocabulary = self.vocabulary
+
+        def read(tokens: Sequence[str]) -> tuple[Tensor, Tensor]:
+            ids = self.bilm.batch_to_ids(list(checked_sentences([tokens], "tokens")))
+            top = self.bilm(ids.to(next(self.parameters()).device), stateful=False)["activations"][-1][0]
+            forward, backward = top.chunk(2, dim=1)
+            return forward[:-1], backward[1:]
+
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield self.vocabulary, read
+        finally:
+            self.train(training)
 
 
 # Fields that ModelConfig shares with the options of the LSTM, and those that the options of characters name otherwise.

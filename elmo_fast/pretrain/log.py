@@ -1,6 +1,9 @@
 """What a run reports, from one of its processes: averages over steps as lines of text, metrics.jsonl, TensorBoard."""
 
 import contextlib
+import errno
+import json
+import os
 import pathlib
 import time
 import warnings
@@ -11,10 +14,10 @@ import torch
 from torch import Tensor
 
 from elmo_fast._runtime.progress import METRICS_FILE, duration
-from elmo_fast.errors import ElmoFastError, install_command, sentence_of
+from elmo_fast.errors import require, sentence_of
 from elmo_fast.pretrain.checkpoint import RunPosition
-from elmo_fast.pretrain.evaluate import Perplexity, perplexity
-from elmo_fast.pretrain.metrics import MetricsFile
+from elmo_fast.pretrain.evaluate import perplexity
+from elmo_fast.pretrain.metrics import keep_until
 from elmo_fast.pretrain.step import StepResult
 
 
@@ -139,78 +142,67 @@ OnMetrics = Callable[[int, dict[str, float]], object]
 class RunLog:
     """The log of one run.
 
-    folder: of the run; report: takes each line for people; step: of the checkpoint to resume from, None for a
-    new one; unreported: steps before it that no report has averaged; evaluated: step of its newest evaluation, None if
-    not known; tensorboard: whether to write for TensorBoard too; on_metrics: takes step and figures of each row on
-    training and each evaluation; silent: say and write nothing (another process does).
+    folder: of the run; say: takes each line for people; position: of the checkpoint that the run resumes from. Rows of
+    metrics.jsonl that the resumed run will write again are removed: those of later steps, reports on steps that it does
+    not count as reported, and evaluations that it does not know. tensorboard: write for TensorBoard too; on_metrics:
+    takes step and figures of each row on training and each evaluation; writes: false where another process does.
     """
 
     def __init__(
         self,
         folder: pathlib.Path,
-        report: Callable[[str], None] = print,
+        say: Callable[[str], None] = print,
+        position: RunPosition | None = None,
         *,
-        step: int | None = None,
-        unreported: int = 0,
-        evaluated: int | None = None,
         tensorboard: bool = False,
         on_metrics: OnMetrics | None = None,
-        silent: bool = False,
+        writes: bool = True,
     ) -> None:
-        self.folder, self._report, self._silent = folder, report, silent
-        self._on_metrics = None if silent else on_metrics
-        self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported, evaluated)
-        self._board = open_tensorboard(folder / "tensorboard", step) if tensorboard and not silent else None
-        if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
+        self.folder, self.say, self._on_metrics, self._cut = folder, say, on_metrics if writes else None, False
+        self._file: Any = None
+        self._board: Any = None
+        if not writes:
+            return
+        path, step, last = folder / METRICS_FILE, 0, dict[str | None, int]()
+        resumes = position is not None or path.exists()
+        if position is not None:
+            step = position.step
+            last = {None: step - len(position.unreported), "heldout": position.best.last}
+        if path.exists() and (aside := keep_until(path, step, last)) is not None:
             warnings.warn(
                 f"{METRICS_FILE} holds lines that are not whole rows: set aside as {aside}; the whole rows stay, and "
                 "the run continues",
                 stacklevel=3,
             )
-        if step is not None:
-            self._write(event="resume", step=step)
+        if tensorboard:
+            require("tensorboard", "tb", "writing for TensorBoard")
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if resumes else None)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        if resumes:
+            self.write(event="resume", step=step)
 
     def __enter__(self) -> "RunLog":
         return self
 
     def __exit__(self, *error: object) -> None:
-        for each in (self._metrics, self._board):
+        for each in (self._file, self._board):
             if each is not None:
                 each.close()
 
-    def say(self, line: str) -> None:
-        """Report a line to people, unless silent."""
-        if not self._silent:
-            self._report(line)
-
-    def step(self, row: dict[str, Any]) -> None:
-        """Write a row of averages."""
-        self._write(**row)
-
-    def saved(self, path: pathlib.Path, step: int, seconds: float, took: float) -> None:
-        """Write a row for a checkpoint; seconds: of training; took: seconds that training waited for it."""
-        self._write(event="checkpoint", step=step, seconds=seconds, path=str(path), took=round(took, 3))
-        self.say(f"saved  {path} after step {step} ({took:.1f} s)")
-
-    def heldout(self, perplexity: Perplexity, step: int, words: int) -> None:
-        """Write a row for an evaluation; words: trained on so far."""
-        self._write(
-            event="heldout",
-            step=step,
-            words=words,
-            perplexity=perplexity.mean,
-            perplexity_forward=perplexity.forward,
-            perplexity_backward=perplexity.backward,
-        )
-        self.say(f"eval   step {step} | held-out perplexity {perplexity}")
-
-    def _write(self, **row: Any) -> None:
+    def write(self, **row: Any) -> None:
+        """Write a row; one without an event is of averages over steps. If the disk does not take it, warn."""
         event, step = row.get("event", "train"), row["step"]
         numbers = {name: value for name, value in row.items() if name != "step" and isinstance(value, int | float)}
         figures = {f"{event}/{name}": value for name, value in numbers.items() if event in ("train", "heldout")}
         try:
-            if self._metrics is not None:
-                self._metrics.write(**row)
+            if self._file is not None:
+                line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
+                self._cut = True  # unless the disk takes the row whole
+                if self._file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+                self._cut = False
             if self._board is not None:
                 for name, value in figures.items():
                     self._board.add_scalar(name, value, step)
@@ -219,15 +211,3 @@ class RunLog:
             warnings.warn(f"not written to {METRICS_FILE}: {sentence_of(error)}; training continues", stacklevel=3)
         if figures and self._on_metrics is not None:
             self._on_metrics(step, figures)
-
-
-def open_tensorboard(folder: pathlib.Path, step: int | None) -> Any:
-    """Return TensorBoard's writer; step: of the checkpoint that the run resumes from: later values are purged.
-
-    Raises ElmoFastError when the package tensorboard is absent.
-    """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ElmoFastError(f"writing for TensorBoard needs its package ({error}): {install_command('tb')}") from error
-    return SummaryWriter(str(folder), purge_step=None if step is None else step + 1)

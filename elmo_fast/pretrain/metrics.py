@@ -1,6 +1,5 @@
-"""metrics.jsonl, one row per line: a run appends to it, others read it back. Needs no torch."""
+"""metrics.jsonl, one row per line: read back, and cut where a run resumes. Needs no torch."""
 
-import errno
 import json
 import os
 import pathlib
@@ -17,56 +16,8 @@ from elmo_fast.errors import ElmoFastError
 Row = dict[str, Any]
 
 
-class MetricsFile:
-    """Appends to metrics.jsonl: one JSON object per line, unbuffered.
-
-    step: of the checkpoint that the run resumes from: rows of later steps, which will be written again, are removed,
-    as is a row that was cut off at the end; unreported: steps before it that no report has averaged, whose reports
-    come again too; evaluated: step of the newest evaluation that the checkpoint knows, None: all of those in the file;
-    later ones come again.
-
-    set_aside: where a damaged file was put as it was, while its whole rows stay.
-    """
-
-    def __init__(
-        self,
-        path: str | pathlib.Path,
-        step: int | None = None,
-        unreported: int = 0,
-        evaluated: int | None = None,
-    ) -> None:
-        path = pathlib.Path(path)
-        self.set_aside: pathlib.Path | None = None
-        if step is not None and path.exists():
-            self.set_aside = _keep_until(
-                path, step, {None: step - unreported, "heldout": step if evaluated is None else evaluated}
-            )
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        self._cut = False
-
-    def __enter__(self) -> "MetricsFile":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def write(self, **row: Any) -> None:
-        """Append one row; OSError where the disk does not take it whole."""
-        line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
-        self._cut = True
-        if self._file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
-        self._cut = False
-
-
-def read_rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
-    """Yield number, bytes and row of each line that is not blank.
-
-    None for the row of a line that is not a whole one.
-    """
+def _rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
+    """Yield number, bytes and row of each line that is not blank; None for the row of a line that is not whole."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             yield number, line, _whole_row(line)
@@ -84,26 +35,25 @@ def _whole_row(line: bytes) -> Row | None:
     return row if whole else None
 
 
-def _keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pathlib.Path | None:
-    """Take out the rows after `step`, or after the last step of their event; where a damaged file was put as it was."""
-    rows, damaged = [], False
+def keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pathlib.Path | None:
+    """Take out the rows after `step`, or after the last step of their event, and a last row that was cut off.
+
+    A file with any other damage is copied before; return that copy.
+    """
+    kept, aside = list[bytes](), None
     cut = not path.read_bytes().endswith(b"\n")
-    lines = list(read_rows(path))
+    lines = list(_rows(path))
     for number, (_, line, row) in enumerate(lines, start=1):
-        if row is None:
-            # The last line, when the run was killed while it wrote it; its step comes again.
-            damaged = damaged or not (cut and number == len(lines))
-        elif row["step"] <= min(step, last.get(row.get("event"), step)):
-            rows.append(line + b"\n")
-    aside = None
-    if damaged:
-        marks = ["", *(f"-{n}" for n in range(2, 100))]
-        names = (path.with_name(f"{path.stem}.damaged{mark}{path.suffix}") for mark in marks)
-        aside = next(name for name in names if not name.exists())
+        if row is not None and row["step"] <= min(step, last.get(row.get("event"), step)):
+            kept.append(line + b"\n")
+        # The last line, when the run was killed while it wrote it, is no damage; its step comes again.
+        elif row is None and not (cut and number == len(lines)):
+            aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
+    if aside is not None:
         with atomic_file(aside) as new:
             shutil.copyfile(path, new)
     with atomic_file(path) as new:
-        new.write_bytes(b"".join(rows))
+        new.write_bytes(b"".join(kept))
     return aside
 
 
@@ -145,7 +95,7 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
     heldout: list[Row] = []
     restarts: list[float] = []
     left_out: list[int] = []
-    for number, _, row in read_rows(path):
+    for number, _, row in _rows(path):
         if row is None:
             left_out.append(number)
             continue

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     RowOrder,
     adagrad_,
@@ -95,12 +94,22 @@ class AdaGrad(torch.optim.Adagrad):
             self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
         numbers = [group["lr"] for group in self.param_groups] if rates is None else rates.unbind(0)
         for group, rate in zip(self.param_groups, numbers, strict=True):
-            if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
-                raise ElmoFastError(
-                    f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
-                )
-            trained = [p for p in group["params"] if p.grad is not None]
-            self._update(trained, rate, scale, orders or {})
+            trained = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if trained and trained[0].device.type != "cpu" and not isinstance(rate, Tensor):
+                rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all
+            dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
+            for parameter in trained:
+                accumulator, gradient = self.accumulator(parameter), parameter.grad
+                if gradient.is_sparse:
+                    ids, rows = gradient._indices()[0], gradient._values()
+                    order, factor = (orders or {}).get(parameter), _factor(scale, gradient)
+                    adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
+                else:
+                    each = parameter, accumulator, gradient
+                    dense.setdefault((gradient.device, gradient.dtype), []).append(each)
+            for some in dense.values():
+                weights, sums, gradients = (list(column) for column in zip(*some, strict=True))
+                adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
 
     def accumulator(self, parameter: Tensor) -> Tensor:
         """Return `a` of a parameter; created here for one that was added later, as torch's own step does."""
@@ -111,29 +120,6 @@ class AdaGrad(torch.optim.Adagrad):
         sums: Tensor = state["sum"]
         return sums
 
-    def _update(
-        self,
-        parameters: list[Tensor],
-        rate: float | Tensor,
-        scale: Tensor | float | None,
-        orders: Mapping[Tensor, RowOrder],
-    ) -> None:
-        if parameters and parameters[0].device.type != "cpu" and not isinstance(rate, Tensor):
-            rate = torch.full((), rate, dtype=torch.float32, device=parameters[0].device)  # once for all
-        dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
-        for parameter in parameters:
-            accumulator, gradient = self.accumulator(parameter), parameter.grad
-            assert gradient is not None
-            if gradient.is_sparse:
-                ids, rows = gradient._indices()[0], gradient._values()
-                order, factor = orders.get(parameter), _factor(scale, gradient)
-                adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
-            else:
-                dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
-        for each in dense.values():
-            weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
-            adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
-
 
 def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
     """Return the scale as a tensor; a number of the host's in the gradient's dtype."""
@@ -141,7 +127,7 @@ def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
 
 
 def is_launched(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the host reads nothing in a step of `clip_and_step`: AdaGrad on a GPU, or by a named backend."""
+    """Return whether `clip_and_update` takes the optimizer's steps: AdaGrad on a GPU, or by a named backend."""
     on_device = any(each.device.type != "cpu" for group in optimizer.param_groups for each in group["params"])
     return isinstance(optimizer, AdaGrad) and (on_device or optimizer.backend != "auto")
 
@@ -156,7 +142,8 @@ def clip_and_update(
 ) -> Tensor:
     """Do what `clip_and_step` does, but count no step, as a function of tensors; return the norm, [].
 
-    rates: as of `AdaGrad.update`.
+    The host reads nothing: `AdaGrad.skipped` counts the updates left out. Gradients stay unchanged. rates: as of
+    `AdaGrad.update`; tables: parameters whose gradients have the same ids, which are then sorted once.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
     total, orders = _global_norm(trained, optimizer.backend, tables)
@@ -169,21 +156,14 @@ def clip_and_step(
     optimizer: torch.optim.Optimizer,
     params: Iterable[torch.nn.Parameter],
     max_norm: float,
-    tables: Sequence[Sequence[Tensor]] = (),
-) -> float | Tensor:
+) -> float:
     """Update with all gradients scaled by `max_norm / max(norm, max_norm)`; return the norm before the clip.
 
-    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows.
-    Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of its own: gradients stay
-    unchanged. On a GPU it reads the factor from the device (`AdaGrad.skipped` counts the updates left out) and the norm
-    is a [] tensor that nothing has waited for. Elsewhere, and for other optimizers, the host reads the norm, and sparse
-    gradients are left coalesced. tables: parameters whose gradients have the same ids, which are then sorted once.
+    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows,
+    and is left coalesced. Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of
+    its own. The host reads the norm.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    if isinstance(optimizer, AdaGrad) and is_launched(optimizer):
-        total = clip_and_update(optimizer, trained, max_norm, tables)
-        optimizer.count_step()
-        return total
     for parameter in trained:
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = coalesced(parameter.grad)

@@ -2,11 +2,10 @@
 
 import contextlib
 import dataclasses
-import math
+import functools
 import pathlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ from elmo_fast._io.locks import folder_lock
 from elmo_fast._runtime.progress import METRICS_FILE, duration
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
-from elmo_fast.corpus import Corpus
+from elmo_fast.corpus import Corpus, open_corpus
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import fitting_loss
@@ -32,12 +31,12 @@ from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
     check_vocabulary_order,
     open_heldout_corpus,
-    open_prepared_corpus,
     open_training_corpus,
+    prepared_folder,
     target_counts,
 )
 from elmo_fast.pretrain.evaluate import Perplexity
-from elmo_fast.pretrain.init_from import Origin, load_origin, load_word_vectors, text_settings
+from elmo_fast.pretrain.init_from import Origin, load_origin, load_word_vectors
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import OnMetrics, RunLog
 from elmo_fast.pretrain.metrics import read_metrics
@@ -114,14 +113,13 @@ class Run:
     ) -> None:
         self.config, self.processes, self.device, self.say, self.stack = config, processes, device, say, stack
         self.folder = folder = pathlib.Path(config.run.save_dir)
-        self.started_before = processes.run_on_leader((folder / METRICS_FILE).exists)
         processes.run_on_leader(lambda: finish_saves(folder))
         self.resumed = find_checkpoint_to_resume(folder, config.run.resume, say)
         self.origin: Origin | None = None
         processes.check_same({"the step to resume from": self.resumed and self.resumed.position.step})
         if self.resumed is None:
             self.origin = load_origin(config)
-            if self.started_before:
+            if (folder / METRICS_FILE).exists():
                 say("plan   the run in this folder has no checkpoint yet: it starts over")
         elif config.run.init_from is not None or config.data.vectors_file is not None:
             say("init   init_from and vectors_file are not read again: the run continues from its checkpoint")
@@ -148,13 +146,15 @@ class Run:
 
         What the user left open is the origin's: the vocabulary, and the tokenizer. All processes get the same text.
         """
-        data, processes = self.config.data, self.processes
-        vocabulary, tokenizer = text_settings(data, self.origin)
+        data, processes, origin = self.config.data, self.processes, self.origin
+        vocabulary, tokenizer = (None, None) if origin is None else (origin.vocabulary, origin.options.tokenizer)
+        if data.vocab_file is not None:
+            vocabulary = Vocabulary.read(data.vocab_file)
         corpus = processes.run_leader_first(
             lambda leads: (
-                open_training_corpus(data, vocabulary, tokenizer, self.folder, self.say)
+                open_training_corpus(data, vocabulary, data.tokenizer or tokenizer, self.folder, self.say)
                 if leads
-                else open_prepared_corpus(data, self.folder)
+                else open_corpus(prepared_folder(data, self.folder))
             )
         )
         heldout = open_heldout_corpus(data, corpus, self.folder, self.say)
@@ -163,18 +163,45 @@ class Run:
         warn_of_unknown(corpus)
         if heldout is not None:
             warn_of_unknown(heldout, "held-out text")
-        optimizer = self.config.optimizer
-        for hint in [*corpus.hints, *_hints_of_filling(corpus, optimizer.batch_size, optimizer.unroll_steps)]:
-            self.say(hint)
-        architecture = None if self.origin is None else self.origin.architecture
-        if self.resumed is not None and self.config.run.init_from is not None:
-            architecture = ModelConfig(**self.resumed.position.model)
-        self.config = complete_config(self.config, architecture, corpus, self.say)
+        self.config = self._complete_config(corpus)
         if self.resumed is None:
             check_vocabulary_order(corpus, self.config.optimizer.loss)
         else:
             self.resumed = state_to_resume(self.resumed, self.config, corpus)
         return corpus, heldout
+
+    def _complete_config(self, corpus: Corpus) -> PretrainConfig:
+        """Return the configuration with what the user left open or does not decide; whatever replaces his is reported.
+
+        The architecture is that of the model that init_from names, the tokenizer the corpus's, the loss one that suits
+        the vocabulary.
+        """
+        config, optimizer, words = self.config, self.config.optimizer, len(corpus.vocabulary)
+        model = config.model
+        if self.origin is not None:
+            model = self.origin.architecture
+            if changed := [name for name, value in vars(model).items() if getattr(config.model, name) != value]:
+                replaced = f"that of {config.run.init_from}, which replaces the configuration's {', '.join(changed)}"
+                self.say(f"init   the architecture is {replaced}")
+        elif self.resumed is not None and config.run.init_from is not None:
+            model = ModelConfig(**self.resumed.position.model)
+        loss = fitting_loss(optimizer.loss, words, optimizer.n_negative_samples_batch)
+        if loss != optimizer.loss:
+            self.say(
+                f"loss   {loss}: the vocabulary has {words:,} words, fewer than the "
+                f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
+            )
+        data, run = dataclasses.replace(config.data, tokenizer=corpus.tokenizer), config.run
+        if self.resumed is not None and run.init_from is None:  # which the command that began the run may have named
+            run = dataclasses.replace(run, init_from=self.processes.run_on_leader(self._saved_origin))
+        return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), run)
+
+    def _saved_origin(self) -> str | None:
+        import yaml
+
+        file = self.folder / CONFIG_FILE
+        origin: str | None = yaml.safe_load(file.read_bytes()).get("init_from") if file.exists() else None
+        return origin
 
     def build(self, corpus: Corpus, heldout: Corpus | None, on_metrics: OnMetrics | None = None) -> Trainer:
         """Return the trainer of the model, new or resumed, with pretrain.yaml and the log in the folder."""
@@ -188,13 +215,10 @@ class Run:
             load_word_vectors(model, vocabulary, config.data.vectors_file, seed=config.run.seed, report=self.say)
 
         processes.run_on_leader(lambda: _write_settings(self.folder, config, vocabulary))
-        at: dict[str, Any] = {"step": 0 if self.started_before else None}
-        if resumed is not None:
-            position = resumed.position
-            at = {"step": position.step, "unreported": len(position.unreported), "evaluated": position.best.last}
-        more: dict[str, Any] = {"tensorboard": config.run.tensorboard, "on_metrics": on_metrics}
+        log = functools.partial(RunLog, tensorboard=config.run.tensorboard, on_metrics=on_metrics)
+        position = None if resumed is None else resumed.position
         record = processes.run_leader_first(
-            lambda leads: self.stack.enter_context(RunLog(self.folder, self.say, **at, **more, silent=not leads))
+            lambda leads: self.stack.enter_context(log(self.folder, self.say, position, writes=leads))
         )
         trainer = Trainer(
             config, model, corpus, record, resumed=resumed, heldout=heldout, device=self.device, processes=processes
@@ -213,11 +237,6 @@ class Run:
         if self.processes.leads:
             save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
             self._write_card(trainer)
-            if steps == 0:
-                warnings.warn(
-                    f"no step was taken: the model in {self.folder} has the weights that the run began with",
-                    stacklevel=3,
-                )
         why = f"{_WHY_STOPPED[stopped_by]}; model in {self.folder}"
         self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
         vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity
@@ -315,38 +334,6 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
         "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
         "(another vocabulary)"
     )
-
-
-def _hints_of_filling(corpus: Corpus, rows: int, steps: int) -> list[str]:
-    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
-    if corpus.positions >= rows * steps:
-        return []
-    return [
-        f"HINT   the text fills {corpus.positions:,} of a step's {rows * steps:,} places: its {rows:,} rows have at "
-        f"most {math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
-    ]
-
-
-def complete_config(
-    given: PretrainConfig, architecture: ModelConfig | None, corpus: Corpus, report: Callable[[str], None]
-) -> PretrainConfig:
-    """Return the configuration of a run, with what the user left open or does not decide; `given` stays as it is.
-
-    architecture: of the model that init_from names, None without one; the tokenizer is the corpus's. The loss is one
-    that suits the vocabulary. Whatever replaces a user's value is reported.
-    """
-    model, optimizer, words = architecture or given.model, given.optimizer, len(corpus.vocabulary)
-    if changed := [field for field, value in vars(model).items() if getattr(given.model, field) != value]:
-        replaced = f"that of {given.run.init_from}, which replaces the configuration's {', '.join(changed)}"
-        report(f"init   the architecture is {replaced}")
-    loss = fitting_loss(optimizer.loss, words, optimizer.n_negative_samples_batch)
-    if loss != optimizer.loss:
-        report(
-            f"loss   {loss}: the vocabulary has {words:,} words, fewer than the "
-            f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
-        )
-    data = dataclasses.replace(given.data, tokenizer=corpus.tokenizer)
-    return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), given.run)
 
 
 def _write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.corpus.streams import DistinctWords, StreamBatch
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
+from elmo_fast.ops._sampling import dropout_factors
 from elmo_fast.ops._table_rows import stays_sparse
 from elmo_fast.pretrain.captured_step import CapturedStep, sent_inputs
-from elmo_fast.pretrain.dropout import RowDropout
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, clip_and_update, is_launched
@@ -81,8 +80,9 @@ class Step:
     of all processes; first_row: number of this process's first row; clip_norm: largest norm of all gradients together;
     seed: of samples, dropout and resets; state_reset: chance that a row starts the step from zeros; micro_batches:
     parts of the rows that are computed one after the other; sparse: the gradients of the tables (softmax, word vectors)
-    as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether a step on a
-    GPU is replayed from CUDA graphs where possible (the same numbers).
+    as the rows used (the same numbers), on several GPUs for AdaGrad alone; processes: the processes that train
+    together; cuda_graph: whether a step on a GPU is replayed from CUDA graphs where possible (the same numbers). These
+    and the model's settings, such as its dropout, stay as they are.
 
     update_in_graph: whether the update is launched with the gradients, so that a graph holds both; otherwise the host
     reads the norm, as other optimizers than AdaGrad need.
@@ -117,20 +117,13 @@ class Step:
         self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
         self.softmax: list[Tensor] = list(model.loss.parameters())
         self.update_in_graph = is_launched(optimizer)
-        on_gpu = self.parameters[0].device.type != "cpu"
-        if sparse and on_gpu and self.processes.distributed and not isinstance(optimizer, AdaGrad):
-            raise ElmoFastError(
-                f"sparse must be False for {type(optimizer).__name__} in several processes on GPUs: the exchanged rows "
-                "end with some of no word, which only elmo_fast's AdaGrad leaves out"
-            )
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = None
         if cuda_graph:
-            outside = (self.update_outside,)
-            self.captured = CapturedStep(model, optimizer, self._launches, self._settings, outside)
+            self.captured = CapturedStep(model, optimizer, self._launches)
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
-        self._norm: float | Tensor = 0.0  # where the host updates
+        self._norm = 0.0  # where the host updates
 
     def __call__(self, batch: StreamBatch, state: LayerStates | None, number: int) -> StepResult:
         """Take step `number` (it selects samples and what is dropped); state: of these rows before it, None for zeros.
@@ -142,7 +135,9 @@ class Step:
         inputs, device = self._inputs(batch, number), self.parameters[0].device
         if self.captured is not None and _graphs.enabled(device):
             # Zeros, not None: the second step, which is captured, must launch nothing that the first has not loaded.
-            state = state or zero_state(self.model, batch.types.shape[1])
+            if state is None:
+                lstm, rows, new = self.model.options.lstm, batch.types.shape[1], self.parameters[0].new_zeros
+                state = new(lstm.n_layers, 2, rows, lstm.projection_dim), new(lstm.n_layers, 2, rows, lstm.dim)
             numbers, h, c = self.captured.run(inputs, state, device)
         else:
             numbers, h, c = _graphs.run_pieces(self._launches, sent_inputs(inputs, device), state)
@@ -151,26 +146,6 @@ class Step:
         norm = numbers[2] if self.update_in_graph else self._norm
         forward, backward = numbers[:2] if numbers.is_cuda else numbers[:2].tolist()
         return StepResult(forward, backward, norm, (h, c))
-
-    def update_outside(self) -> bool:
-        """Launch the update apart from the gradients from now on; return whether that is new."""
-        before, self.update_in_graph = self.update_in_graph, False
-        return before
-
-    def _settings(self) -> tuple[Any, ...]:
-        """Return what decides a step besides tensors."""
-        groups = [
-            [value for name, value in group.items() if name not in ("params", "lr")]
-            for group in self.optimizer.param_groups
-        ]
-        # All of the loss's numbers and names but the choice that each step makes by its shape.
-        loss = [each for each in vars(self.model.loss).items() if isinstance(each[1], str | int | float)]
-        return (
-            self.model.bilm.arithmetic, self.model.training, self.model.options.dropout, self.rows, self.first_row,
-            self.clip_norm, self.seed, self.micro_batches, self.sparse, self.update_in_graph, self.characters,
-            getattr(self.optimizer, "backend", None), repr(groups),
-            *(value for name, value in loss if name != "sparse"),
-        )  # fmt: skip
 
     def _inputs(self, batch: StreamBatch, number: int) -> StepInputs:
         """Return the inputs of step `number`, on the host."""
@@ -223,7 +198,8 @@ class Step:
         for number in range(parts):
             part, rows = inputs.part(number, parts)
             cut = self.processes.distributed and number == parts - 1
-            drop = LayerInputs(dropout and dropout.part(rows), self.model.options.lstm.n_layers, cut)
+            factors = None if dropout is None else dropout[:, :, rows]
+            drop = LayerInputs(factors, self.model.options.lstm.n_layers, cut)
             with torch.enable_grad():
                 before = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
                 losses, after = self._losses(part, before, drop, beside)
@@ -249,12 +225,18 @@ class Step:
         yield lambda: self._update(gradients)
         return means, h, c
 
-    def _dropout(self, inputs: StepInputs) -> RowDropout | None:
-        options, (_, rows, steps) = self.model.options, inputs.types.shape
+    def _dropout(self, inputs: StepInputs) -> Tensor | None:
+        """Return by what dropout multiplies the inputs of L layers and the result, [L + 1, 2, B, T, D]; None for none.
+
+        What a row drops depends on its number among all rows. CPU and GPU drop different elements.
+        """
+        options, (_, rows, steps), offset = self.model.options, inputs.types.shape, inputs.offsets[:1]
         if not options.dropout:
             return None
-        shape = (options.lstm.n_layers, rows, steps, options.lstm.projection_dim)
-        return RowDropout(options.dropout, self.seed, inputs.offsets[:1], self.first_row, shape)
+        layers, width = options.lstm.n_layers + 1, options.lstm.projection_dim
+        factors_of = cpu_dropout_factors if offset.device.type == "cpu" else dropout_factors
+        factors = factors_of(options.dropout, self.seed, offset, self.first_row, (2 * layers, rows, steps * width))
+        return factors.view(layers, 2, rows, steps, width)
 
     def _losses(
         self, inputs: StepInputs, state: LayerStates | None, drop: "LayerInputs", beside: _graphs.Branch
@@ -310,25 +292,25 @@ class Step:
         """Clip and update where the host reads the norm."""
         for parameter, gradient in gradients:
             parameter.grad = gradient
-        self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm, self._tables())
+        self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm)
         self.optimizer.zero_grad(set_to_none=True)
 
 
 class LayerInputs:
     """What a training step does to the inputs of layers: dropout and, where asked for, cuts of the backward pass.
 
-    dropout: None for none; layers: L; cut: whether the backward pass stops at the input of each layer, so that what is
-    above may be exchanged before `backward_below` goes on.
+    factors: of dropout, as of `Step._dropout`; layers: L; cut: whether the backward pass stops at the input of each
+    layer, so that what is above may be exchanged before `backward_below` goes on.
     """
 
-    def __init__(self, dropout: RowDropout | None, layers: int, cut: bool) -> None:
-        self.dropout, self.layers, self.cut = dropout, layers, cut
+    def __init__(self, factors: Tensor | None, layers: int, cut: bool) -> None:
+        self.factors, self.layers, self.cut = factors, layers, cut
         self._cuts: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
         """Return what a layer's direction reads in place of x [B, T, D]; layer L is the loss."""
-        if self.dropout is not None:
-            x = self.dropout(x, layer, direction)
+        if self.factors is not None:
+            x = x * self.factors[layer, direction].to(x.dtype)
         if not self.cut or layer == self.layers or not x.requires_grad:
             return x
         leaf = x.detach().requires_grad_()
@@ -345,6 +327,23 @@ class LayerInputs:
         torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
 
 
+BLOCK = 32  # rows that share a generator on the CPU: few unused numbers if a process has fewer rows
+
+
+def cpu_dropout_factors(
+    probability: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
+) -> Tensor:
+    """Sample as `dropout_factors`, but by torch's generators, the fastest on a CPU: one for each BLOCK of all rows."""
+    planes, rows, width = shape
+    masks = []
+    for block in range(first_row // BLOCK, -(-(first_row + rows) // BLOCK)):
+        number = int(np.random.SeedSequence((seed, int(offset) // 2, block)).generate_state(1)[0])
+        mask = torch.empty(planes, BLOCK, width, dtype=torch.uint8, device="cpu")
+        masks.append(mask.bernoulli_(1 - probability, generator=torch.Generator().manual_seed(number)))
+    skipped = first_row % BLOCK
+    return torch.cat(masks, dim=1)[:, skipped : skipped + rows] * (1 / (1 - probability))
+
+
 # Of state resets, next to the keys of dropout's draws, (seed, step, block).
 _RESET_KEY = (0, 1)
 
@@ -352,10 +351,3 @@ _RESET_KEY = (0, 1)
 def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Sample which of all R rows start step `step` from a zero state, as evaluation and embedding do: [rows]."""
     return np.random.default_rng((seed, step, *_RESET_KEY)).random(rows) < probability
-
-
-def zero_state(model: LanguageModel, rows: int) -> LayerStates:
-    """Return the state before a text, of as many rows."""
-    lstm, new = model.options.lstm, next(model.parameters()).new_zeros
-    h, c = (new(lstm.n_layers, 2, rows, width) for width in (lstm.projection_dim, lstm.dim))
-    return h, c

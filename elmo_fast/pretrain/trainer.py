@@ -30,8 +30,7 @@ from elmo_fast.pretrain.checkpoint import (
     save_checkpoint,
 )
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.evaluate import Perplexity, evaluate
-from elmo_fast.pretrain.fill import gap_lines
+from elmo_fast.pretrain.evaluate import Perplexity, evaluate, gap_lines
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
@@ -61,19 +60,6 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
         steps_per_epoch = max(1, optimizer.n_train_tokens // (optimizer.batch_size * optimizer.unroll_steps))
     steps = optimizer.n_epochs * steps_per_epoch
     return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
-
-
-def evaluation_intervals(config: PretrainConfig, total_steps: int) -> tuple[int, float | None]:
-    """Return the steps between evaluations of held-out text, and the seconds, None if steps alone decide.
-
-    Unless the configuration says, it is a tenth of the planned steps, never less than from one report to the next, or
-    of max_seconds.
-    """
-    run = config.run
-    steps = run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
-    if not config.data.has_heldout or run.heldout_interval is not None or run.max_seconds is None:
-        return steps, None
-    return steps, run.max_seconds / EVALUATIONS
 
 
 class Trainer:
@@ -122,7 +108,11 @@ class Trainer:
         self.optimizer = make_optimizer(optimizer, model)
         total = planned_steps(config, self.stream.steps_per_epoch)
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
-        self.evaluation_steps, self.evaluation_seconds = evaluation_intervals(config, total)
+        # A tenth of the planned steps, but never less than from one report to the next, or of the time.
+        self.evaluation_steps = run.heldout_interval or max(run.log_interval, math.ceil(total / EVALUATIONS))
+        self.evaluation_seconds: float | None = None
+        if heldout is not None and run.heldout_interval is None and run.max_seconds is not None:
+            self.evaluation_seconds = run.max_seconds / EVALUATIONS
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         self.best = BestEvaluation()
@@ -187,22 +177,6 @@ class Trainer:
             digest.update(bytes_of(values))
         return digest.hexdigest()[:12]
 
-    def rate(self, number: int) -> float:
-        """Return the learning rate of step `number`, from 0."""
-        return rate_of_step(self.config.optimizer, self.progress.total_steps, number)
-
-    def position(self) -> RunPosition:
-        """Return the position of the run, and what identifies the run."""
-        progress = self.progress
-        return RunPosition(
-            step=progress.step,
-            words=progress.words,
-            seconds=progress.seconds,
-            unreported=progress.unreported,
-            best=self.best,
-            **identity(self.config, self.corpus),
-        )
-
     def step(self) -> StepResult:
         """Read the next batch and update the weights once.
 
@@ -212,7 +186,7 @@ class Trainer:
         number, waited = self.progress.step, self.stream.waited
         batch = self.stream.batch(*divmod(number, self.stream.steps_per_epoch))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(number)
+            group["lr"] = rate_of_step(self.config.optimizer, self.progress.total_steps, number)
         result = self.update(batch, self.state, number)
         if self.looks_at_every_step:
             self.check_finite(number + 1, *map(float, result[:3]))
@@ -249,21 +223,31 @@ class Trainer:
 
         Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read.
         """
-        began, at = time.monotonic(), self.position()
+        began, progress = time.monotonic(), self.progress
         self.check_unreported()
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.processes.max_(int(lost)):
             raise TrainingLost(
-                f"after step {at.step} the LSTM's state is no longer finite; it was not saved; {self._advice()}"
+                f"after step {progress.step} the LSTM's state is no longer finite; it was not saved; {self._advice()}"
             )
         rows = [self.processes.gather(each, dim=2) for each in self.state or ()]
-        keep = self.config.run.keep_checkpoints
+        keep, identifies = self.config.run.keep_checkpoints, identity(self.config, self.corpus)
+        at = RunPosition(
+            step=progress.step,
+            words=progress.words,
+            seconds=progress.seconds,
+            unreported=progress.unreported,
+            best=self.best,
+            **identifies,
+        )
 
         def write() -> pathlib.Path:
             return save_checkpoint(self.record.folder, keep, self.model, self.optimizer, rows, at, best=best)
 
-        path = self.processes.run_on_leader(write)
-        self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
+        path, seconds = self.processes.run_on_leader(write), round(at.seconds, 3)
+        took = round(time.monotonic() - began, 3)  # seconds that training waited for it
+        self.record.write(event="checkpoint", step=at.step, seconds=seconds, path=str(path), took=took)
+        self.record.say(f"saved  {path} after step {at.step} ({took:.1f} s)")
 
     def try_to_save(self, *, best: bool = False) -> bool:
         """Save; False if that fails: a disk that is full now may not be at the next interval."""
@@ -277,14 +261,6 @@ class Trainer:
             warnings.warn(f"not saved after step {step}: {error}; training continues{stays}", stacklevel=2)
             return False
         return True
-
-    @property
-    def is_evaluated(self) -> bool:
-        """True if there is no held-out text, or this step's evaluation is done, with all that follows from it."""
-        return self.heldout is None or (self.best.text, self.best.last) == (
-            self.heldout.fingerprint,
-            self.progress.step,
-        )
 
     def evaluation_is_due(self) -> bool:
         """Return true after the steps or the seconds between evaluations; all processes agree.
@@ -325,8 +301,16 @@ class Trainer:
                 self.save(best=True)
             elif self.config.run.keep_best and not self.try_to_save(best=True):
                 self.best = dataclasses.replace(before, worse=0, text=text, **this)
-        self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
-        if self.processes.rank == 0:
+        self.record.write(
+            event="heldout",
+            step=self.progress.step,
+            words=self.progress.words,  # trained on so far
+            perplexity=mean,
+            perplexity_forward=self.perplexity.forward,
+            perplexity_backward=self.perplexity.backward,
+        )
+        self.record.say(f"eval   step {self.progress.step} | held-out perplexity {self.perplexity}")
+        if self.processes.leads:
             for line in gap_lines(self.model, self.heldout):
                 self.record.say(line)
 
@@ -353,13 +337,14 @@ class Trainer:
         if self.progress.unreported:
             self.check_unreported()
             numbers = self.progress.report(partial=partial or not row)
-            numbers["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
+            last = max(self.progress.step - 1, 0)
+            numbers["learning_rate"] = rate_of_step(self.config.optimizer, self.progress.total_steps, last)
             # The most a GPU has held, or the memory of this process; None where it is not known.
             on_gpu = self.device.type == "cuda"
             numbers["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
             self._line = self.progress.line(numbers)
             if row:
-                self.record.step(numbers)
+                self.record.write(**numbers)
         if line and self._line:
             self.record.say(self._line)
             self._line, self._said = "", time.monotonic()
@@ -392,7 +377,9 @@ class Trainer:
             self.report(partial=stop in ("interrupt", "time"))
             if saved != progress.step:
                 self.save()  # the evaluation may take long
-            if stop != "interrupt" and not self.is_evaluated:
+            # Evaluated are the text and step whose evaluation, with all that follows from it, is done.
+            evaluated, heldout = (self.best.text, self.best.last), self.heldout
+            if heldout is not None and stop != "interrupt" and evaluated != (heldout.fingerprint, progress.step):
                 self.evaluate(planned=stop == "steps", final=True)
                 self.save()  # again, with this evaluation
             # A kill after the last save left one too many if the resumed run has nothing to save.

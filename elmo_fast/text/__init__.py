@@ -20,7 +20,7 @@ from elmo_fast.text.checks import check_sentences, check_words, checked_sentence
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
 from elmo_fast.text.sources import ScannedText, Source, opened_source, scan
 from elmo_fast.text.tokenizers import split_sentences, tokenizer
-from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, read_words, unknown_hints
+from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, read_words
 
 __all__ = [
     "BOS",
@@ -53,6 +53,5 @@ __all__ = [
     "scan",
     "split_sentences",
     "tokenizer",
-    "unknown_hints",
     "words_to_ids",
 ]

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,6 @@ from elmo_fast.text.sentences import read_lines
 
 UNK_WORD = "<UNK>"
 MARKERS = (BOS_WORD, EOS_WORD, UNK_WORD)
-# How texts mark words that were removed from them.
-UNKNOWN_MARKS = (UNK_WORD, "<unk>", "<Unk>")
 # A line of bilm-tf's published vocabularies that is not a word and has no id.
 SKIPPED = "!!!MAXTERMID"
 
@@ -158,19 +156,3 @@ def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | 
         f"words, {sum(left_out) / sum(counts.values()):.1%} of the text, are left out and predicted as <UNK>"
     ]
     return vocabulary, lines
-
-
-def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: int) -> list[str]:
-    """One line for each mark of unknown words that the text contains as a word of the vocabulary.
-
-    count: how often a word of the vocabulary occurs in the text; tokens: total number of words in the text.
-    """
-    mark_counts = {mark: count(mark) for mark in UNKNOWN_MARKS if mark in vocabulary}
-    outside, own = "a word outside the vocabulary", "a word of its own, besides <UNK>"
-    return [
-        f"HINT   the text contains {mark} {number:,} times ({number / tokens:.1%}), as if words had been removed: "
-        f"it is read as letters and predicted as {outside if mark == UNK_WORD else own}; text with the original words "
-        "is better"
-        for mark, number in mark_counts.items()
-        if number
-    ]

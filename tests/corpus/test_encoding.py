@@ -48,12 +48,6 @@ def test_places_of_sentences_in_any_number_of_shards(text, cuts):
         assert [words[number - 1] for number in end_to_end[begin + 1 : begin + length]] == text[index]
 
 
-def test_a_word_that_the_vocabulary_has_twice_is_its_last_place():
-    corpus = encode([["a"]], Vocabulary(["<S>", "</S>", "<UNK>", "a", "a"]))
-    assert corpus.shards[0].tolist() == [0, 5, 0]
-    assert corpus.counts.tolist() == [0, 0, 0, 0, 1]
-
-
 TEXT = [["a", "c"], ["d"]]
 
 

@@ -96,12 +96,3 @@ def test_a_file_that_changes_while_it_is_read_from_is_named(folder, monkeypatch,
     change(folder / name)
     with pytest.raises(ElmoFastError, match=rf"{name} was replaced, changed or removed while in use"):
         stream.batch(0, stream.steps_per_epoch - 1)
-
-
-def test_files_that_are_not_read_from_may_go(folder):
-    corpus = open_corpus(folder)
-    for name in ("vocab.txt", "types.npy", "counts.npy"):
-        (folder / name).unlink()
-    batch = Stream(corpus, 2, 3, seed=0).batch(0, 0)
-    assert batch.words == 6
-    assert corpus.vocabulary.words[:3] == ["<S>", "</S>", "<UNK>"]

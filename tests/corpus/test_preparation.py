@@ -158,14 +158,11 @@ def test_meta_json_tells_what_there_is(tmp_path):
     ("options", "message"),
     [
         ({"min_count": 0}, "min_count must be 1 or more; got 0"),
-        ({"max_vocab_size": 2}, "max_vocab_size must be 3 or more; got 2"),
-        ({"shard_tokens": 2}, "shard_tokens must be 3 or more; got 2"),
+        ({"max_vocab_size": 3}, "max_vocab_size counts <S>, </S> and <UNK>, and must be 4 or more; got 3"),
+        ({"shard_tokens": 0}, "shard_tokens must be 1 or more; got 0"),
         ({"processes": 0}, "processes must be 1 or more; got 0"),
         ({"tokenizer": str.split}, "tokenizer must be one of whitespace, .*; got <method 'split'"),
-        (
-            {"vocabulary": Vocabulary(["<S>", "a", "</S>", "<UNK>", "a"])},
-            "the word 'a' on line 2 and again on line 5",
-        ),
+        ({"vocabulary": Vocabulary(["<S>", "a", "</S>", "<UNK>", "a"])}, "the vocabulary has the word 'a' twice"),
     ],
 )
 def test_wrong_arguments_are_named_and_nothing_is_written(tmp_path, options, message):
@@ -275,26 +272,3 @@ def test_parts_of_a_piece_are_whole_sentences(tmp_path):
         parts = list(renumbered(tmp_path / "ids", new, at_once))
         assert all(part[-1] == 0 for part in parts)
         assert np.array_equal(np.concatenate(parts), new[numbers])
-
-
-@pytest.mark.usefixtures("small_pieces")
-def test_what_was_written_of_pieces_goes_as_it_is_read(tmp_path, monkeypatch):
-    """So that the disk need not hold the text's numbers twice."""
-    held, fromfile = [], np.fromfile
-
-    def of_a_piece(path, *words, **named):
-        if str(path).endswith(".map"):
-            held.append(len(list(tmp_path.glob(".out.*/*.ids"))))
-        return fromfile(path, *words, **named)
-
-    monkeypatch.setattr(np, "fromfile", of_a_piece)
-    prepare(write(tmp_path / "text.txt", long_text()), tmp_path / "out", processes=1)
-    assert held == list(range(len(held), 0, -1))
-
-
-def test_a_smaller_corpus_leaves_no_shard_of_the_one_it_replaces(tmp_path):
-    text, folder = long_text(300), tmp_path / "out"
-    prepare(write(tmp_path / "long.txt", text), folder, processes=1, shard_tokens=100)
-    prepare(write(tmp_path / "short.txt", text[:5]), folder, processes=1, overwrite=True)
-    prepare(str(tmp_path / "short.txt"), tmp_path / "again", processes=1)
-    assert contents(folder) == contents(tmp_path / "again")

@@ -71,11 +71,6 @@ def test_a_killed_process_is_one_sentence():
         list(results_in_order(tasks.killed, [0, 1, 2, 3], 2, 9))
 
 
-def test_no_process_is_none():
-    with pytest.raises(ElmoFastError, match="processes must be 1 or more; got 0"):
-        list(results_in_order(tasks.doubled, [1], 0, 9))
-
-
 PARENT = """
 import sys
 from elmo_fast.corpus.word_counts import results_in_order

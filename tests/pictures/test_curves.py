@@ -10,8 +10,8 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.curves import draw_curves, picture
-from elmo_fast.pretrain.log import TrainingProgress
-from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.log import RunLog, TrainingProgress
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.step import StepResult
 from tests.pictures.conftest import boxes, check_all_text_is_inside
 from tests.pretrain.toy import toy_config
@@ -39,11 +39,11 @@ def written(folder, *rows, rest=""):
 
 def test_rows_that_the_trainer_writes_are_read(tmp_path):
     progress = TrainingProgress(10, None)
-    with MetricsFile(tmp_path / "metrics.jsonl") as file:
+    with RunLog(tmp_path, lambda line: None) as log:
         for _ in range(2):
             progress.add(StepResult(2.0, 3.0, 0.5, None), WORDS)
-            file.write(**progress.report())
-        file.write(event="checkpoint", step=2, seconds=1.0, path="somewhere")
+            log.write(**progress.report())
+        log.write(event="checkpoint", step=2, seconds=1.0, path="somewhere")
     metrics = read_metrics(tmp_path)
     assert metrics.column("words") == ([50, 100], [50, 100])
     assert metrics.column("loss_backward")[1] == [3.0, 3.0]

@@ -1,6 +1,5 @@
 """A training step replayed from CUDA graphs leaves the bits of an eager one."""
 
-import dataclasses
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +12,6 @@ from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.captured_step import CapturedStep
 from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.pretrain.sides import Side, check_equal
-from tests.pretrain.toy import toy_reader
 
 
 @needs_graphs
@@ -35,11 +33,11 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(seen, changes):
     check_equal(sides)
     pieces = 2 if "make" in changes else 1
     assert pieces == 2 or sides[1].optimizer.skipped == 1
-    # Eager: 0 and 3 are the first of their shapes, 7 finds weights that others changed.
-    assert (len(seen.begun), seen.replays) == (3 * pieces, 6 * pieces)
+    # Eager: 0 and 3 are the first of their shapes.
+    assert (len(seen.begun), seen.replays) == (2 * pieces, 7 * pieces)
 
 
-MOST_CALLS = 1815  # lower it when there are fewer
+MOST_CALLS = 1360  # lower it when there are fewer
 
 
 @needs_graphs
@@ -103,67 +101,25 @@ def test_steps_of_any_vocabulary_are_taken_and_replayed(seen, loss, words, parts
     )
 
 
-def wrapped_again(side):
-    """The same memory and version in a Parameter of its own, twice, so that id and address may come back."""
-    for _ in range(2):
-        for name, weight in list(side.model.loss._parameters.items()):
-            side.model.loss._parameters[name] = torch.nn.Parameter(weight.data)
-            with torch.no_grad():
-                while side.model.loss._parameters[name]._version < weight._version:
-                    side.model.loss._parameters[name].mul_(0.5)
-
-
-def frozen_input(side):
-    side.model.bilm.encoder.requires_grad_(False)
-
-
-def less_dropout(side):
-    side.model.options = dataclasses.replace(side.model.options, dropout=0.1)
-
-
-def other_precision(side):
-    for layer in (side.model.bilm._elmo_lstm, *side.model.bilm._elmo_lstm.children()):
-        layer.precision = "bfloat16"
-
-
-def other_loss(side):
-    side.model.loss.semantics = "allennlp"
-
-
-def other_reader(side):
-    side.step.characters = toy_reader(side.model)
-
-
-def no_count(side):
-    side.optimizer.skipped = None
-
-
-CHANGES = [wrapped_again, frozen_input, less_dropout, other_precision, other_loss, other_reader, no_count]
-
-
 @needs_graphs
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_graph_is_of_the_settings_with_which_it_was_captured(seen, change):
-    """State of a graph that no tensor shows: after a change the next step is eager."""
+def test_a_graph_is_of_the_parameters_that_it_trains(seen):
+    """What is frozen later is trained no more: the next step is eager."""
     side = Side(True)
     for number in range(4):
         side.take(number, 0)
-    change(side)
+    side.model.bilm.encoder.requires_grad_(False)
     replays = seen.replays
     side.step(side.batches[0], side.state, 4)
     assert seen.replays == replays == 3
 
 
 @needs_graphs
-@pytest.mark.parametrize("fails", ["beside", "update", "always"])
-def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypatch, fails):
-    """Without a side stream, with the update outside the graph, or eagerly, with the same bits."""
-    owner, name = {
-        "beside": (torch.cuda.Stream, "wait_stream"), "update": (torch.Tensor, "sqrt"),
-        "always": (torch.Tensor, "backward"),
-    }[fails]  # fmt: skip
+@pytest.mark.parametrize(
+    ("owner", "name", "replays"), [(torch.cuda.Stream, "wait_stream", 4), (torch.Tensor, "backward", 0)]
+)
+def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypatch, owner, name, replays):
+    """Without a side stream, or eagerly, with the same bits."""
     sides, function = (Side(input="words"), Side(True, input="words")), getattr(owner, name)
-    step = sides[1].step
 
     def refused(*arguments, **options):
         """In a capture, fails as CUDA does."""
@@ -176,40 +132,13 @@ def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypat
         for number in range(5):
             side.take(number, 0, heard="ignore")
     check_equal(sides)
-    assert step.update_in_graph == (fails == "beside")
     assert _graphs.Branch.in_turn
-    assert _graphs._given_up.is_set() == (fails == "always")
-    # With the update outside, what is captured is another step: its first is eager once more.
-    assert (len(seen.begun), seen.replays) == {"beside": (2, 4), "update": (6, 6), "always": (3, 0)}[fails]
+    assert _graphs._given_up.is_set() == (replays == 0)
+    assert (len(seen.begun), seen.replays) == (2, replays)
 
 
 @needs_graphs
-def test_what_a_failed_capture_has_not_copied_counts_as_changed(seen):
-    """A warning names the cause, and no rounded copy of a weight is taken for one that was written."""
-    model, state = OneWeight(), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
-    launches = model.launches
-
-    def fails(factor, state):
-        outcome = yield from _graphs.pieces_of(launches, factor, state)
-        if torch.cuda.is_current_stream_capturing():
-            factor.sum().item()
-        return outcome
-
-    captured = CapturedStep(model, model.optimizer, fails)
-    for number in range(4):
-        expected = model.weight.detach().half().float().sum()
-        if number == 1:
-            with pytest.warns(PerformanceWarning, match="launch by launch: CUDA error: operation not permitted"):
-                numbers, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
-        else:
-            numbers, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
-        assert numbers[0] == expected
-    assert seen.replays == 0
-
-
-@needs_graphs
-@pytest.mark.parametrize("when", ["capture", "replay"])
-def test_a_step_without_memory_for_its_graph_is_eager(seen, when):
+def test_a_step_without_memory_for_its_replay_is_eager(seen):
     """Until more is available; the update is made once."""
     model, state = OneWeight(), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
     launches, wanted = model.launches, [0]
@@ -223,8 +152,7 @@ def test_a_step_without_memory_for_its_graph_is_eager(seen, when):
         return numbers, h, c
 
     captured, truth = CapturedStep(model, model.optimizer, greedy), model.weight.detach().clone()
-    free = torch.cuda.mem_get_info()[0]
-    wanted[0] = free * 2 if when == "capture" else free // 5 * 3  # a replay copies the result
+    wanted[0] = torch.cuda.mem_get_info()[0] // 5 * 3  # a replay copies the result
 
     def step():
         nonlocal truth, state

@@ -32,25 +32,12 @@ def test_every_preset_can_be_run(tmp_path, name):
     assert {path.stem for path in PRESET_FOLDER.iterdir()} == set(presets()) >= {name}
 
 
-def test_the_original_preset_is_bilm_tfs_training_script():
-    config = load_preset("original")
-    assert (config.model.dim, config.model.projection_dim, config.model.n_highway) == (4096, 512, 2)
-    assert sum(n for _, n in config.model.filters) == 2048
-    assert (config.optimizer.rate, config.optimizer.initial_accumulator_value) == (0.2, 1.0)
-    assert (config.optimizer.unroll_steps, config.optimizer.all_clip_norm_val) == (20, 10.0)
-
-
 def test_field_names_are_unique_across_sections_so_that_flags_can_be_flat():
     names = [field.name for section in SECTIONS.values() for field in dataclasses.fields(section)]
     assert len(names) == len(set(names))
     helped = {name for section in SECTIONS.values() for name in docstrings(section)}
     shared = {"prefix", "backend", "threads", "format_in", "column", "split"}
     assert set(names) - helped == shared < set(SHARED)
-
-
-def test_flat_and_back():
-    config = load_preset("small")
-    assert PretrainConfig.from_flat(config.flat()) == config
 
 
 def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
@@ -62,8 +49,6 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     config.optimizer.learning_rate = float("nan")
     config.run.precision = "float8"
     config.run.save_dir = ""
-    config.optimizer.warmup_steps, config.optimizer.final_share, config.optimizer.weight_decay = -5, 3, 0.1
-    config.optimizer.state_reset = 1.5
     config.data.heldout_prefix = str(tmp_path / "absent-*")
     config.data.vocab_file = str(tmp_path / "absent.txt")
     with pytest.raises(ElmoFastError) as raised:
@@ -72,31 +57,26 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     for piece in (
         "filters", "[60, 5]", "dropout", "projection_dim", "batch_size must be a whole number above 0; got 0",
         "learning_rate", "nan", "precision must be one of float32, bfloat16, float16, tf32; got 'float8'", "save_dir",
-        "heldout_prefix", "absent-*", "vocab_file", "warmup_steps", "final_share",
-        "state_reset must be a finite number from 0 to 1", "weight_decay is of adamw",
+        "heldout_prefix", "absent-*", "vocab_file",
     ):  # fmt: skip
         assert piece in message
-    assert len(complaints(config)) == 13
+    assert len(complaints(config)) == 9
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"filters": None}, "filters must hold at least one [width, number]; got none"),  # a line `filters:` of YAML
-        ({"loss": "softmax"}, "loss must be one of sampled_softmax, "),
         ({"loss": "full_softmax", "negatives": 5.0}, "negatives goes with loss: negative_sampling; got loss: full"),
         ({"input": "vectors"}, "vectors_file must name the vectors"),
-        ({"input": "letters"}, "input must be one of characters, words, vectors; got 'letters'"),
         ({"input": "words", "vectors_file": __file__}, "vectors_file goes with input: vectors"),
         ({"input": "vectors", "vectors_file": "absent"}, "vectors_file must exist"),
         ({"prefix": "a."}, "prefix chooses one of the ELMos of init_from; got 'a.' without init_from"),
+        ({"weight_decay": 0.1}, "weight_decay is of adamw; with adagrad it must be 0; got 0.1"),
         ({"train_bilm": False}, "train_bilm: false keeps the biLM of init_from, which must name a model; got nothing"),
         ({"train_vectors": False}, "train_vectors: false goes with input: vectors"),
         ({"input": "vectors", "vectors_file": __file__, "init_from": "x"}, "give input: words with init_from"),
         ({"keep_best": True}, "keep_best compares perplexities of heldout_prefix"),
-        ({"patience": 2}, "patience compares perplexities of heldout_prefix"),
-        ({"max_vocab_size": 3}, "max_vocab_size counts <S>, </S> and <UNK>, and must be 4 or more; got 3"),
-        ({"train_prefix": ""}, "train_prefix must name the training files"),
     ],
 )
 def test_each_fault_is_named(tmp_path, changes, expected):

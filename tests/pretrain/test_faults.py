@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from elmo_fast._io.locks import LOCK_FILE, folder_lock
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
@@ -121,13 +120,3 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
     with at_steps({10: harmed}), pytest.raises(ElmoFastError, match=r"ids-00000\.npy"):
         pretrain(config, report=quiet)
     assert saved_steps(tmp_path / "out")[-1][0] == 8
-
-
-def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
-    folder = tmp_path / "new"
-    with folder_lock(folder):
-        with pytest.raises(ElmoFastError, match=rf"process {os.getpid()} on .* trains there now"), folder_lock(folder):
-            pass
-        assert (folder / LOCK_FILE).exists()
-    with folder_lock(folder):
-        pass

@@ -2,15 +2,16 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import trainer as trainer_module
-from elmo_fast.pretrain.evaluate import Perplexity
-from elmo_fast.pretrain.log import RunLog, TrainingProgress, open_tensorboard
-from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.checkpoint import BestEvaluation
+from elmo_fast.pretrain.log import RunLog, TrainingProgress
+from elmo_fast.pretrain.metrics import keep_until, read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import StepResult
 from tests.pretrain.toy import quiet, same, toy_config
@@ -40,13 +41,12 @@ def test_no_silence_is_long_and_lines_for_people_leave_the_rows(tmp_path, monkey
     assert any(line.startswith("eval   step 4 | ") and "of the held-out text are read" in line for line in lines)
 
 
-@pytest.mark.parametrize("steps", [5, 6])
-def test_a_short_run_says_one_line_at_its_end(tmp_path, steps):
+def test_a_short_run_says_one_line_at_its_end(tmp_path):
     """Rows come every second step; what the last line shows are the newest averages, of a row or not."""
     lines = []
-    run = pretrain(toy_config(tmp_path, max_steps=steps), report=lines.append)
-    assert [line.split()[1] for line in lines if line.startswith("step ")] == [str(steps)]
-    assert [row["step"] for row in read_metrics(run.folder).steps] == [2, 4, steps]
+    run = pretrain(toy_config(tmp_path, max_steps=5), report=lines.append)
+    assert [line.split()[1] for line in lines if line.startswith("step ")] == ["5"]
+    assert [row["step"] for row in read_metrics(run.folder).steps] == [2, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -56,24 +56,19 @@ def test_a_short_run_says_one_line_at_its_end(tmp_path, steps):
         lambda content: content.replace(b"loss", b"l\xffss", 1),
         lambda content: b"[1, 2]\n" + content,
         lambda content: content.replace(b'"step": 2', b'"step": "two"', 1),
-        lambda content: content.replace(b'"event": "checkpoint"', b'"event": [1]', 1),
         lambda content: b"[" * 100_000 + b"\n" + content,
-        lambda content: b"\0" * 300 + b"\n" + content,
     ],
-    ids=["a line cut", "not UTF-8", "another value", "another type", "an event of another type", "deep", "zeros"],
+    ids=["a line cut", "not UTF-8", "another value", "another type", "deep"],
 )
 def test_damaged_metrics_are_set_aside_and_whole_rows_stay(tmp_path, damage):
-    """Each damaged file under a name of its own."""
     path = tmp_path / "metrics.jsonl"
     rows = [{"step": 2, "words": 5, "loss": 1.0}, {"event": "checkpoint", "step": 2}, {"step": 4, "words": 9}]
     damaged = damage("".join(json.dumps(row) + "\n" for row in rows).encode())
-    for aside in ("metrics.damaged.jsonl", "metrics.damaged-2.jsonl"):
-        path.write_bytes(damaged)
-        with MetricsFile(path, step=4) as metrics:
-            assert metrics.set_aside == tmp_path / aside
-        assert (tmp_path / aside).read_bytes() == damaged
-        kept = [json.loads(line) for line in path.read_text().splitlines()]
-        assert kept == [row for row in rows if json.dumps(row).encode() in damaged]
+    path.write_bytes(damaged)
+    assert keep_until(path, 4, {}) == tmp_path / "metrics.damaged.jsonl"
+    assert (tmp_path / "metrics.damaged.jsonl").read_bytes() == damaged
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert kept == [row for row in rows if json.dumps(row).encode() in damaged]
 
 
 def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
@@ -86,14 +81,14 @@ def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
         def write(self, line):
             return self.file.write(line[: len(line) // 2])
 
-    with MetricsFile(tmp_path / "metrics.jsonl") as metrics:
-        metrics.write(step=1, words=1, loss=1.0)
-        whole = metrics._file
-        metrics._file = HalfFull(whole)
-        with pytest.raises(OSError, match="No space left"):
-            metrics.write(step=2, words=2, loss=1.0)
-        metrics._file = whole
-        metrics.write(step=3, words=3, loss=1.0)
+    with RunLog(tmp_path, quiet) as log:
+        log.write(step=1, words=1, loss=1.0)
+        whole = log._file
+        log._file = HalfFull(whole)
+        with pytest.warns(UserWarning, match="not written to metrics.jsonl: No space left .*; training continues"):
+            log.write(step=2, words=2, loss=1.0)
+        log._file = whole
+        log.write(step=3, words=3, loss=1.0)
     with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
         assert [row["step"] for row in read_metrics(tmp_path).steps] == [1, 3]
 
@@ -125,11 +120,12 @@ REPORT = {"seconds": 1.5, "words": 100, "loss": 4.0, "sampled_perplexity": 54.5}
 
 def logged(folder, steps, resumed=None, loss=4.0):
     """Write reports on some steps, and one evaluation, as a run does."""
-    with RunLog(folder, lambda line: None, step=resumed, tensorboard=True) as log:
+    position = resumed and SimpleNamespace(step=resumed, unreported=[], best=BestEvaluation(last=resumed))
+    with RunLog(folder, quiet, position, tensorboard=True) as log:
         for step in steps:
-            log.step({"step": step, **REPORT, "loss": loss})
-        log.saved(folder, steps[0], 1.0, 1.0)
-        log.heldout(Perplexity(0.0, 0.0, 10), steps[0], 100)
+            log.write(**{"step": step, **REPORT, "loss": loss})
+        log.write(event="checkpoint", step=steps[0], seconds=1.0, took=1.0)
+        log.write(event="heldout", step=steps[0], words=100, perplexity=1.0, perplexity_forward=1.0)
 
 
 def test_rows_become_scalars_and_a_resumed_run_removes_later_ones(tmp_path):
@@ -144,15 +140,12 @@ def test_rows_become_scalars_and_a_resumed_run_removes_later_ones(tmp_path):
     actual = {tag: {one.step: one.value for one in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
     assert actual["train/loss"] == {2: 4.0, 4: 4.0, 8: 2.0}
     assert actual["heldout/perplexity"] == {2: 1.0, 8: 1.0}
-    heldout = {f"heldout/{name}" for name in ("words", "perplexity", "perplexity_forward", "perplexity_backward")}
+    heldout = {f"heldout/{name}" for name in ("words", "perplexity", "perplexity_forward")}
     assert actual.keys() == {f"train/{name}" for name in REPORT} | heldout
 
 
 def test_without_the_package_one_sentence_says_what_to_install(tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ElmoFastError, match=r'needs its package \(.*: pip install "elmo-fast\[tb\]"') as caught:
-        open_tensorboard(tmp_path, None)
-    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(ElmoFastError, match=r'^writing for TensorBoard needs .*: pip install "elmo-fast\[tb\]"$'):
+        RunLog(tmp_path, quiet, tensorboard=True)
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """The text of a run: a table, lines held out of it, Unicode's form NFC; and the card that names it."""
 
 import csv
+import shutil
 import unicodedata
 import warnings
 
@@ -43,6 +44,9 @@ def test_a_run_on_a_table_with_held_out_lines_resumes_exactly(tmp_path):
             pretrain(config_of(tmp_path, 8, heldout_share=share), report=quiet)
     with pytest.raises(ElmoFastError, match="column was 'said', now 'id'"):
         pretrain(config_of(tmp_path, 8, column="id"), report=quiet)
+    shutil.rmtree(tmp_path / "out" / "corpus-heldout")
+    with pytest.raises(ElmoFastError, match=r"corpus-heldout, the lines .* held out of .*, is missing; copy it from"):
+        pretrain(config_of(tmp_path, 8), report=quiet)
     assert complaints(config_of(tmp_path, 8, heldout_prefix=str(tmp_path / "text.csv"))) == [
         "heldout_prefix and heldout_share both name the text to evaluate on; give one of them"
     ]

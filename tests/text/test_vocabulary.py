@@ -1,14 +1,13 @@
 """Vocabulary files as bilm-tf reads them, refused where bilm-tf silently spoils a word."""
 
 import gzip
-from collections import Counter
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import Vocabulary, count_words, unknown_hints
+from elmo_fast.text import Vocabulary, count_words
 
 
 def write(path, *lines):
@@ -77,14 +76,3 @@ def test_a_name_in_gz_is_really_compressed(tmp_path):
     assert gzip.decompress((tmp_path / "v.gz").read_bytes()).decode() == "<S>\n</S>\n<UNK>\né\n"
     assert (tmp_path / "v.gz").read_bytes() == (tmp_path / "w.gz").read_bytes()
     assert Vocabulary.read(tmp_path / "v.gz").words == vocabulary.words
-
-
-def test_marks_of_unknown_words_in_a_text_are_hinted_at():
-    counts = Counter({"<unk>": 3, "<UNK>": 1, "the": 16})
-    own, others = unknown_hints(Vocabulary.build(counts), counts.__getitem__, counts.total())
-    assert "the text contains <UNK> 1 times (5.0%)" in own
-    assert "predicted as a word outside the vocabulary;" in own
-    assert "the text contains <unk> 3 times (15.0%)" in others
-    assert "predicted as a word of its own, besides <UNK>;" in others
-    plain = Counter({"the": 16, "unk": 2})
-    assert unknown_hints(Vocabulary.build(plain), plain.__getitem__, plain.total()) == []
