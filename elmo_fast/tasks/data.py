@@ -25,7 +25,6 @@ from elmo_fast.tasks.formats import (
     conllu_column,
     format_of,
     is_number,
-    line_of,
     read_examples,
     text_rows,
     texts_of,
@@ -93,8 +92,7 @@ class TaskData:
     """What training reads.
 
     files: split ("train", "dev", "test") -> all its sentences; kept: which of train are used; labels: of those; spans:
-    whether spans are scored; notes: on labels of dev and test that are not among them; warnings: on labels with which
-    scores mean less than they seem to.
+    whether spans are scored; notes: on raw text, and on labels with which scores mean less than they seem to.
     """
 
     files: dict[str, list[Example]]
@@ -102,7 +100,6 @@ class TaskData:
     labels: Labels
     spans: bool
     notes: list[str]
-    warnings: list[str]
 
     @property
     def train(self) -> list[Example]:
@@ -119,14 +116,12 @@ def read_data(config: TaskConfig) -> TaskData:
     files = {split: read_labelled(path, config) for split, path in paths.items() if path is not None}
     subset = shared_subset(len(files["train"]), config.train_share, config.seed)
     labels = Labels.of(files["train"][index] for index in subset)
-    notes = [labels.unseen(files[split], split) for split in files if split != "train"]
     spans = scores_spans(config, Counter(label for example in files["train"] for label in example.labels))
-    doubts = [
-        sentence
-        for split, examples in files.items()
-        for sentence in doubts_about(examples, str(paths[split]), config, spans=spans)
-    ]
-    return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
+    notes = [raw_text_note(files["train"], config.train_path, config)]
+    notes += [labels.unseen(files[split], split) for split in files if split != "train"]
+    for split, examples in files.items():
+        notes += doubts_about(examples, str(paths[split]), config, spans=spans)
+    return TaskData(files, subset, labels, spans, [note for note in notes if note])
 
 
 def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:
@@ -149,18 +144,25 @@ def doubts_about(
     """
     counts = Counter(label for example in examples for label in example.labels)
     odd, total = odd_tags(counts), counts.total()
-    format, column = format_of(path, format or config.format), config.column if column is None else column
+
+    def first(labels: list[str]) -> str:
+        """Name the first sentence that has one of the labels, and say how many have."""
+        number = next(number for number, each in enumerate(examples, 1) if not set(labels).isdisjoint(each.labels))
+        return f"{path}, sentence {number} ({sum(counts[label] for label in labels)} of {total} labels)"
+
     if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
-        line, tag = line_of(path, format, column, odd)
         yield (
-            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...), as {_share(counts, odd)}: "
-            f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
+            f"{first(odd)}: {odd[0]!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...): {counted_as(spans=spans)}; "
+            f"correct the file, or give --metric {'labels' if spans else 'spans'}"
         )
-    elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
-        line, _ = line_of(path, format, column, [UNSPECIFIED])
+    elif (
+        UNSPECIFIED in counts
+        and format_of(path, format or config.format) == "conllu"
+        and conllu_column(path, config.column if column is None else column) not in MAY_BE_EMPTY
+    ):
         yield (
-            f"{path}, line {line}: the label is unspecified ({UNSPECIFIED}), as {_share(counts, [UNSPECIFIED])}: it is "
-            "learned and scored like any other; leave out these sentences, or fill the column"
+            f"{first([UNSPECIFIED])}: the label is unspecified ({UNSPECIFIED}): it is learned and scored like any "
+            "other; leave out these sentences, or fill the column"
         )
     if config.task == "classify" and 2 * len(counts) > total >= 20:
         yield (
@@ -172,10 +174,6 @@ def doubts_about(
         yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"
     elif len(counts) == 1 < total:
         yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
-
-
-def _share(counts: Counter[str], labels: Iterable[str]) -> str:
-    return f"{sum(counts[label] for label in labels)} of {counts.total()} labels"
 
 
 def pair_column_of(config: TaskConfig, given: str | None) -> str | None:
@@ -346,6 +344,5 @@ def digest_of(*splits: Split) -> str:
     """Return a digest of sentences and labels, to check that a run is resumed with the same data."""
     digest = hashlib.sha256()
     for split in splits:
-        single = [example if example.second else example[:2] for example in split.examples]
-        digest.update(json.dumps(single).encode())
+        digest.update(json.dumps(split.examples).encode())
     return digest.hexdigest()

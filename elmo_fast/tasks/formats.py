@@ -10,7 +10,7 @@ import pathlib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from elmo_fast._io.atomic_file import writing
@@ -125,28 +125,44 @@ def read_examples(
 
     Warns: a first line that looks like a header, quoting that is not read.
     """
-    name = os.fspath(path)
-    format, lines = format_of(path, format), read_lines(path)
-    if pair_column is not None and pair_column == (TEXT_COLUMN if column is None else column):
+    rows = read_rows(os.fspath(path), format, column, tokenizer, label_column, pair_column, labelled)
+    return [example for example, _ in rows]
+
+
+def read_rows(
+    path: str,
+    format: str,
+    column: Column,
+    tokenizer: str | None,
+    labels: str | None,
+    second: str | None,
+    labelled: bool,
+) -> Iterator[tuple[Example, dict[str, Any]]]:
+    """Yield each example and, of a table, its row with all columns (else {}).
+
+    labels, second: the label_column and pair_column of read_examples, whose other arguments and errors it has.
+    """
+    format, lines, has_words = format_of(path, format), read_lines(path), False
+    if second is not None and second == (TEXT_COLUMN if column is None else column):
+        raise ElmoFastError(f"{path}: column and pair_column must be two columns of texts; got {second!r} for both")
+    if is_table(format, column, labels) or second is not None:
+        rows = _of_table(path, format, column, tokenizer, labels or LABEL_COLUMN if labelled else None, second)
+    elif labels is not None:
         raise ElmoFastError(
-            f"{name}: column and pair_column must be two columns of texts; got {pair_column!r} for both"
-        )
-    if is_table(format, column, label_column) or pair_column is not None:
-        with opened_table(path, format, column, tokenizer) as table:
-            examples = list(_of_table(table, label_column or LABEL_COLUMN, pair_column, labelled=labelled))
-    elif label_column is not None:
-        raise ElmoFastError(
-            f"{name}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
+            f"{path}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
             "column says where its labels are"
         )
     elif format in PER_WORD:
-        examples = list(_grouped(_ROWS[format](name, lines, column)))
+        words = (conllu_rows if format == "conllu" else _columns)(path, lines, column)
+        rows = ((example, {}) for example in _grouped(words))
     else:
         read = _tsv if format == "tsv" else _text
-        examples = list(read(name, lines, column, tokenizer_of(tokenizer), labelled=labelled))
-    if not any(example.words for example in examples):
-        raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
-    return examples
+        rows = ((example, {}) for example in read(path, lines, column, tokenizer_of(tokenizer), labelled))
+    for example, row in rows:
+        has_words = has_words or bool(example.words)
+        yield example, row
+    if not has_words:
+        raise ElmoFastError(f"{path}: contains no sentence; every split needs at least one")
 
 
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
@@ -200,12 +216,6 @@ def write_predicted_csv(
         rows.writerow([*nested, label])
     with writing(path) as file:
         file.write(text.getvalue().encode())
-
-
-def read_records(path: str | os.PathLike[str], format: str, column: Column) -> list[dict[str, Any]]:
-    """Return the rows of a table with all their columns; arguments as in read_examples."""
-    with opened_table(path, format, column, None) as table:
-        return list(table.records())
 
 
 def write_tagged_conllu(
@@ -284,109 +294,82 @@ def opened_table(
         yield source
 
 
-def _of_table(table: TableColumn, label_column: str, pair_column: str | None, *, labelled: bool) -> Iterator[Example]:
-    needed = {
-        "pair_column": ("second texts", pair_column),
-        "label_column": ("labels", label_column if labelled else None),
-    }
-    for row, (sentence, record) in enumerate(table.rows()):
-        where = f"{table.name}, {table.place(row)}"
-        for option, (what, column) in needed.items():
-            if column is not None and column not in record:
-                advice = did_you_mean(column, list(record)) or f"; name theirs with {option}=NAME"
+def _of_table(
+    path: str, format: str, column: Column, tokenizer: str | None, labels: str | None, second: str | None
+) -> Iterator[tuple[Example, dict[str, Any]]]:
+    with opened_table(path, format, column, tokenizer) as table:
+        for row, (sentence, record) in enumerate(table.rows()):
+            where = f"{table.name}, {table.place(row)}"
+            for option, name in {"pair_column": second, "label_column": labels}.items():
+                if name is not None and name not in record:
+                    advice = did_you_mean(name, list(record)) or f"; name another with {option}=NAME"
+                    raise ElmoFastError(f"{where} has no column {name!r}; it has: {', '.join(record)}{advice}")
+            other = () if second is None else table.sentence(row, record[second], second).tokens
+            label = record[labels] if labels is not None else None
+            if not isinstance(label, str | int | None):
                 raise ElmoFastError(
-                    f"{where} has no column {column!r} for the {what}; it has: {', '.join(record)}{advice}"
+                    f"{where}, column {labels!r}: wanted a label, a string or a whole number; got {label!r:.60}"
                 )
-        second = () if pair_column is None else table.sentence(row, record[pair_column], pair_column).tokens
-        if not labelled:
-            yield Example(sentence.tokens, [], second)
-            continue
-        label = record[label_column]
-        if not isinstance(label, str | int | None):
-            raise ElmoFastError(
-                f"{where}, column {label_column!r}: wanted a label, a string or a whole number; got {label!r:.60}"
-            )
-        filled = {"label": label is not None and str(label).strip(), "sentence": sentence.tokens, "second text": second}
-        for what, value in filled.items():
-            if not value and (what != "second text" or pair_column is not None):
-                raise ElmoFastError(f"{where}: the {what} is empty; fill it, or remove the row")
-        yield Example(sentence.tokens, [str(label).strip()], second)
+            label = "" if label is None else str(label).strip()
+            filled = {"label": label, "sentence": sentence.tokens, "second text": other or second is None}
+            empty = [what for what, value in filled.items() if not value]
+            if labels is not None and empty:
+                raise ElmoFastError(f"{where}: the {empty[0]} is empty; fill it, or remove the row")
+            yield Example(sentence.tokens, [] if labels is None else [label], other), record
 
 
-def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
+def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
     at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
-    texts: tuple[Counter[str], Counter[str]] = Counter(), Counter()  # how often each value of a column occurs
-    first, header, quoted = None, False, []
+    labels, first, quoted = Counter[str](), list[str](), list[int]()
     for index, line in lines:
         if not line:
             if not labelled:
                 yield Example([], [])
             continue
-        fields = line.split("\t")
+        fields = [field.strip() for field in line.split("\t")]
         if len(fields) != 2:
             raise misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
-        names = [field.strip().lower() for field in fields]
+        names = [field.lower() for field in fields]
         if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
-            at, header = names.index("label"), True
+            at = names.index("label")
             continue
-        for each, field in zip(texts, fields, strict=True):
-            each[field.strip()] += 1
-        label, text = fields[at].strip(), fields[1 - at].strip()
+        label, text = filled(path, index, "the label", fields[at]), fields[1 - at]
         first = fields if index == 0 else first
+        labels[label] += 1
         if text[:1] == text[-1:] == '"' and '""' in text[1:-1]:
             quoted.append(index + 1)
-        words = tokenize(filled(path, index, "the sentence", text))
-        yield Example(words, [filled(path, index, "the label", label)])
-    if first is not None and _looks_like_header(first, at, texts[at]):
+        yield Example(tokenize(filled(path, index, "the sentence", text)), [label])
+    if first and _looks_like_header(first, at, labels):
         warnings.warn(
             f"{path}, line 1: {' | '.join(first):.60} looks like a header, and is read as a sentence: if it is one, "
             "call its columns label and sentence, or name them with column=NAME label_column=NAME, or remove the line",
-            stacklevel=4,
+            stacklevel=5,
         )
     if quoted:
         warnings.warn(
             f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of '
-            f"{texts[0].total()} are, and the quotes are read as words: write a header and name its columns with "
+            f"{labels.total()} are, and the quotes are read as words: write a header and name its columns with "
             "column=NAME label_column=NAME, which reads quoting",
-            stacklevel=4,
-        )
-    labels, sentences = len(texts[at]), len(texts[1 - at])
-    if labels > sentences:
-        order = "sentence<TAB>label" if at == 0 else "label<TAB>sentence"
-        fix = "exchange the names in its first line" if header else f"give --column {1 - at} (column={1 - at})"
-        warnings.warn(
-            f"{path}: column {at} has {labels} different labels and column {1 - at} {sentences} different sentences: "
-            f"if its lines are {order}, {fix}",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
 def _looks_like_header(fields: list[str], at: int, labels: Mapping[str, int]) -> bool:
     """Return whether a first line names columns: it says label, or its label alone occurs once, by a short text."""
-    label, text = fields[at].strip(), fields[1 - at].split()
-    alone = len(labels) > 1 and all((count == 1) == (each == label) for each, count in labels.items())
-    return "label" in [field.strip().lower() for field in fields] or (alone and len(text) <= 2)
+    alone = len(labels) > 1 and all((count == 1) == (each == fields[at]) for each, count in labels.items())
+    return "label" in map(str.lower, fields) or (alone and len(fields[1 - at].split()) <= 2)
 
 
-def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
+def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
     if column is not None:
         raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
     for _, line in lines:
         if line or not labelled:
             yield Example(tokenize(line), [])
-
-
-_ROWS = {"conllu": conllu_rows, "columns": _columns}
-
-
-def line_of(path: str, format: str, column: Column, labels: Collection[str]) -> tuple[int, str]:
-    """Return the first line, from 1, of a file with a word per line that has one of the labels, and which one."""
-    rows = _ROWS[format_of(path, format)](path, read_lines(path), column)
-    return next((row[0] + 1, row[2]) for row in rows if row is not None and row[2] in labels)
 
 
 def _number(path: str, column: Column, default: int, format: str) -> int:

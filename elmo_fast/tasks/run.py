@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -18,7 +17,7 @@ import torch
 
 from elmo_fast._io.atomic_file import replaces, write_json, writing
 from elmo_fast._io.atomic_folder import has_files, read_folder, write_folder
-from elmo_fast._io.fields import Kind, parsed, read_json, typed
+from elmo_fast._io.fields import parsed, read_json
 from elmo_fast._io.locks import folder_lock
 from elmo_fast._runtime.devices import check_int8_device, device_named
 from elmo_fast._runtime.progress import Progress, duration
@@ -40,7 +39,6 @@ from elmo_fast.tasks.data import (
     Split,
     doubts_about,
     pair_column_of,
-    raw_text_note,
     read_data,
     read_labelled,
     scores_spans,
@@ -51,8 +49,7 @@ from elmo_fast.tasks.formats import (
     Example,
     format_of,
     is_table,
-    read_examples,
-    read_records,
+    read_rows,
     suffix_format,
     write_examples,
     write_predicted_csv,
@@ -141,12 +138,8 @@ class SavedTask:
 
         Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
-        examples = self.examples(sentences, tokenizer)
-        predictions = self.predictions(examples, batch_size, progress)
-        if self.config.task == "tag":
-            return [each.labels for each in predictions]
-        self._warn_of_empty(examples)
-        return [each.label for each in predictions]
+        predictions = self.predictions(self.examples(sentences, tokenizer), batch_size, progress)
+        return [each.labels if self.config.task == "tag" else each.label for each in predictions]
 
     def predict_proba(
         self,
@@ -165,17 +158,7 @@ class SavedTask:
         count, examples = len(self.labels), self.examples(sentences, tokenizer)
         without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan, device="cpu")
         found = self.predictions(examples, batch_size, progress, probabilities=True)
-        self._warn_of_empty(examples)
         return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
-
-    def _warn_of_empty(self, examples: Sequence[Example]) -> None:
-        empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
-        if empty and self.config.task == "classify":
-            warnings.warn(
-                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
-                "label is None, their probabilities are NaN",
-                stacklevel=3,
-            )
 
     def has_words(self, example: Example) -> bool:
         """Return whether the sentence or, of a pair, both texts have words."""
@@ -191,17 +174,30 @@ class SavedTask:
         return list(checked_sentences(sentences, split=tokenizer_of(name)))
 
     def examples(self, sentences: Sequence[Any], tokenizer: Tokenizer | None = None) -> list[Example]:
-        """Return the sentences or pairs as words, without labels; arguments and errors as in `predict`."""
+        """Return the sentences or pairs as words, without labels; arguments, warnings and errors as in `predict`."""
         if self.config.pair_column is None:
-            return [Example(list(words), []) for words in self.split(sentences, tokenizer)]
-        sentences = list(sentences)  # zip(premises, hypotheses) can be read only once
-        for index, pair in enumerate(sentences):
-            if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-                raise ElmoFastError(
-                    f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
-                )
-        texts = (self.split([pair[i] for pair in sentences], tokenizer) for i in (0, 1))
-        return [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
+            examples = [Example(list(words), []) for words in self.split(sentences, tokenizer)]
+            for index, (words, *_) in enumerate(examples):
+                if len(words) == 2 and all(len(word.split()) > 1 for word in words):
+                    why = "as the task was not trained on pairs"
+                    raise ElmoFastError(f"sentences[{index}] must be one text, {why}; got {quoted(words)}")
+        else:
+            sentences = list(sentences)  # zip(premises, hypotheses) can be read only once
+            for index, pair in enumerate(sentences):
+                if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+                    raise ElmoFastError(
+                        f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
+                    )
+            texts = (self.split([pair[i] for pair in sentences], tokenizer) for i in (0, 1))
+            examples = [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
+        empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
+        if empty and self.config.task == "classify":
+            warnings.warn(
+                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
+                "label is None, their probabilities are NaN",
+                stacklevel=3,
+            )
+        return examples
 
     def predictions(
         self,
@@ -277,16 +273,17 @@ def load_task(
     Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
-    read = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+    if not has_files(folder, CONFIG_FILE):
+        raise ElmoFastError(
+            f"{folder} holds no trained task: it has no {CONFIG_FILE}; give the --save_dir of `elmo-fast task train`"
+        )
 
     def load(place: pathlib.Path) -> tuple[TaskConfig, Labels, list[str], dict[str, torch.Tensor], dict[str, str]]:
-        values = _of_task(place, CONFIG_FILE, dict[str, Any])
-        values.pop("mix_l2_kind", None)  # of the first tasks: both kinds were the same penalty
-        config = typed(values, TaskConfig, str(place / CONFIG_FILE))
-        labels, words = Labels(_of_task(place, LABELS_FILE, list[str])), _of_task(place, WORDS_FILE, list[str])
-        return config, labels, words, *read_tensor_file(place / MODEL_FILE)
+        labels, words = (read_json(place / name, list[str]) for name in (LABELS_FILE, WORDS_FILE))
+        return read_json(place / CONFIG_FILE, TaskConfig), Labels(labels), words, *read_tensor_file(place / MODEL_FILE)
 
-    config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
+    files = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+    config, labels, words, weights, about = read_folder(folder, files, load, warns=True)
     check_int8_device(config.precision, device_named(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
     with torch.device("cpu"):
@@ -306,8 +303,7 @@ def precision_of(save_dir: str | os.PathLike[str]) -> str:
     """Return the precision that a task was trained with; float32 if there is none, which `load_task` reports."""
     if not has_files(save_dir, CONFIG_FILE):
         return "float32"
-    read = functools.partial(_of_task, name=CONFIG_FILE, kind=dict[str, Any])
-    return read_folder(save_dir, [CONFIG_FILE], read).get("precision", "float32")
+    return read_folder(save_dir, [CONFIG_FILE], lambda place: read_json(place / CONFIG_FILE, TaskConfig)).precision
 
 
 def _with_paths(
@@ -317,22 +313,19 @@ def _with_paths(
     needed = {"model": config.elmo != "none" and not own, "vectors": config.vectors is not None}
     for name, path in paths.items():
         if path is not None and not needed[name]:
-            why = f"{folder} was trained without {name}"
-            if name == "model" and own:
-                why = f"{folder} holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
-            raise ElmoFastError(f"leave out --{name}: {why}")
-        if not needed[name]:
-            continue
-        stored = getattr(config, name)
-        found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
-        if name == "model" and path is not None and (missing := missing_model(found)):
-            raise ElmoFastError(f"--model {missing}")
-        if not os.path.exists(found) and (name == "vectors" or path is None):
-            raise ElmoFastError(
-                f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
-            )
-        moved: dict[str, Any] = {name: found}
-        config = dataclasses.replace(config, **moved)
+            how = f"holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
+            why = how if name == "model" and own else f"was trained without {name}"
+            raise ElmoFastError(f"leave out --{name}: {folder} {why}")
+        if needed[name]:
+            stored = getattr(config, name)
+            found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
+            if path is not None and name == "model" and (missing := missing_model(found)):
+                raise ElmoFastError(f"--model {missing}")
+            if not os.path.exists(found) and (name == "vectors" or path is None):
+                raise ElmoFastError(
+                    f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
+                )
+            config = dataclasses.replace(config, **{name: found})  # type: ignore[arg-type]
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if own else config
 
 
@@ -348,14 +341,6 @@ def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     if os.path.exists(stored) or not (os.path.isabs(config.save_dir) and moved.exists()):
         return stored
     return os.path.normpath(moved)
-
-
-def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:
-    if not (folder / name).exists():
-        raise ElmoFastError(
-            f"{folder} holds no trained task: it has no {name}; give the --save_dir of `elmo-fast task train`"
-        )
-    return read_json(folder / name, kind)
 
 
 Device = torch.device | str
@@ -397,14 +382,10 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    for sentence in data.warnings:
-        warnings.warn(sentence, stacklevel=2)
-    if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
-        warnings.warn(hint, stacklevel=2)
+    for note in data.notes:
+        warnings.warn(note, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
-        for note in data.notes:
-            warnings.warn(note, stacklevel=2)
         torch.manual_seed(config.seed)
         with torch.device("cpu"):
             model = new_model(config, len(data.labels), data.train)
@@ -437,7 +418,7 @@ def train_task(
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=[*data.notes, *data.warnings],
+            notes=data.notes,
         )
         save_task(folder, model, data.labels, result)
         needed = [config.model if config.elmo != "none" and not _holds_bilm(config) else None, config.vectors]
@@ -551,11 +532,9 @@ def predict_task(
     if column is None and like_training and read_as not in (*PER_WORD, "text"):
         column = config.column
     named = config.label_column if read_as == trained_as == "tsv" else None
-    with rereadable(path) if to in ("conllu", "csv") else contextlib.nullcontext(path) as file:
-        columns: dict[str, Any] = {"label_column": named, "pair_column": pair_column}
-        examples = read_examples(file, read_as, column, tokenizer or config.tokenizer, **columns, labelled=False)
-        words = [example.words for example in examples]
-        table = is_table(read_as, column, named or pair_column)
+    with rereadable(path) if to == "conllu" else contextlib.nullcontext(os.fspath(path)) as file:
+        rows = list(read_rows(file, read_as, column, tokenizer or config.tokenizer, named, pair_column, False))
+        examples = [example for example, _ in rows]
         if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:
             unit = "line" if read_as == "text" else "row"
             blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
@@ -573,12 +552,11 @@ def predict_task(
             trained_on = format_of(config.train_path, config.format)
             write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
         elif to == "csv":
-            rows = [{"row": row, "sentence": " ".join(each)} for row, each in enumerate(words, start=1)]
-            records = read_records(file, read_as, column) if table else rows
-            write_predicted_csv(out, records, [each.label for each in predictions])
+            of_table = [row or {"row": n, "sentence": " ".join(each.words)} for n, (each, row) in enumerate(rows, 1)]
+            write_predicted_csv(out, of_table, [each.label for each in predictions])
         else:
-            write_examples(out, map(Example, words, labels), to)
-    return len(words)
+            write_examples(out, (Example(each.words, tags) for each, tags in zip(examples, labels, strict=True)), to)
+    return len(examples)
 
 
 def _listed(form: str, numbers: Sequence[int]) -> str:
@@ -588,20 +566,16 @@ def _listed(form: str, numbers: Sequence[int]) -> str:
 
 def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
     """Return the format of predictions. Raises ElmoFastError if the suffix of `out` names one that cannot be."""
-    named = suffix_format(out)
-    if probabilities or named == "jsonl":
-        if named not in (None, "jsonl"):
-            raise ElmoFastError(f"{os.fspath(out)}: probabilities are written as JSON lines; give a name in .jsonl")
-        return "jsonl"
-    if named == "conllu" and (config.task == "classify" or read_as != "conllu"):
-        why = "a classifier has one label per sentence" if config.task == "classify" else f"the input is {read_as}"
-        other = "tsv" if config.task == "classify" else "conll"
-        raise ElmoFastError(f"{os.fspath(out)}: cannot be CoNLL-U, because {why}; give a name in .{other}")
-    if named == "parquet" or (named == "csv" and config.task == "tag"):
-        names = ".conll or .jsonl" if config.task == "tag" else ".csv, .tsv or .jsonl"
-        raise ElmoFastError(f"{os.fspath(out)}: predictions are not written as {named}; give a name in {names}")
-    if config.pair_column is not None and named not in (None, "csv"):
-        raise ElmoFastError(f"{os.fspath(out)}: labels of pairs are written to tables; give a name in .csv or .jsonl")
-    if config.task == "classify":
-        return "csv" if named == "csv" or config.pair_column is not None else "tsv"
-    return "conllu" if read_as == "conllu" and named in (None, "conllu") else "columns"
+    formats = {"jsonl": "jsonl"}  # by the format of the suffix; the last one is that of a name without one
+    if config.task == "tag" and not probabilities:
+        formats |= {"columns": "columns", "tsv": "columns"} | ({"conllu": "conllu"} if read_as == "conllu" else {})
+    elif not probabilities:
+        formats |= {"csv": "csv"} | ({} if config.pair_column else {"columns": "tsv", "tsv": "tsv"})
+    named = suffix_format(out) or [*formats][-1]
+    if named not in formats:
+        kind = "probabilities" if probabilities else "labels of pairs" if config.pair_column else "labels"
+        names = " or ".join(f".{name}".replace("columns", "conll") for name in formats)
+        raise ElmoFastError(
+            f"{os.fspath(out)}: {kind} of {read_as} input cannot be written as {named}; give a name in {names}"
+        )
+    return formats[named]

@@ -95,15 +95,6 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
     assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == expected
 
 
-def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
-    """More labels than sentences: the warning names the order and the option."""
-    lines = [f"a text of number {i}\t{'good' if i % 3 else 'bad'}\n" for i in range(9)]
-    path = write(tmp_path, "a.tsv", "".join(lines))
-    with pytest.warns(UserWarning, match=r"column 0 has 9 different labels .* are sentence<TAB>label, give --column 1"):
-        read_examples(path)
-    assert {label for _, labels, _ in read_examples(path, column=1) for label in labels} == {"good", "bad"}
-
-
 def test_a_header_of_other_names_is_noticed(tmp_path):
     for text, column in (
         ("label\treview\ngood\ta film\n", None),
@@ -173,7 +164,7 @@ def test_tables_are_read_by_the_names_of_their_columns(tmp_path, ending):
     [
         ({"message": "a", "source": ""}, "row 2: the label is empty; fill it, or remove the row"),
         ({"message": "a", "source": None}, "row 2: the label is empty"),
-        ({"message": "a"}, "row 2 has no column 'source' for the labels; it has: message; .* with label_column=NAME"),
+        ({"message": "a"}, "row 2 has no column 'source'; it has: message; .* with label_column=NAME"),
         ({"message": " ", "source": "pos"}, "row 2: the sentence is empty; fill it, or remove the row"),
         (
             {"message": "a", "source": 1.5},

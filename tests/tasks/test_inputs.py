@@ -235,11 +235,11 @@ def test_a_classifier_of_a_table_predicts_a_table(tmp_path):
 def test_outputs_and_columns_that_cannot_be_are_refused(tmp_path):
     train_task(tagger := toy_config(tmp_path, epochs=1), silent)
     train_task(classifier := toy_config(tmp_path, epochs=1, classify=True, save_dir=str(tmp_path / "c")), silent)
-    with pytest.raises(ElmoFastError, match=r"out\.csv: .* not written as csv; give a name in \.conll or \.jsonl"):
+    with pytest.raises(ElmoFastError, match=r"out\.csv: .* written as csv; give a name in \.jsonl or \.conll or \.tsv"):
         predict_task(tagger.save_dir, tagger.test_path, tmp_path / "out.csv")
     for config in (tagger, classifier):
         with pytest.raises(
-            ElmoFastError, match=r"out\.parquet: predictions are not written as parquet; give a name in"
+            ElmoFastError, match=r"out\.parquet: labels of .* cannot be written as parquet; give a name"
         ):
             predict_task(config.save_dir, config.test_path, tmp_path / "out.parquet")
     with pytest.raises(ElmoFastError, match=r"column names the sentences of a table; .*test\.conll is read as columns"):
@@ -296,7 +296,7 @@ def test_probabilities_are_those_of_the_scores_in_memory_and_in_json_lines(tmp_p
             assert row["labels"] == each
             chosen = [values[task.labels.index[label]] for values, label in zip(share, each, strict=True)]
             np.testing.assert_allclose(row["probabilities"], chosen, rtol=1e-6)
-    with pytest.raises(ElmoFastError, match=r"probabilities are written as JSON lines; give a name in \.jsonl"):
+    with pytest.raises(ElmoFastError, match=r"probabilities of .* as columns; give a name in \.jsonl"):
         predict_task(config.save_dir, config.test_path, tmp_path / "out.conll", probabilities=True)
 
 
