@@ -129,18 +129,10 @@ def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:
     return config.task == "tag" and (are_spans(tags) if config.metric == "auto" else config.metric == "spans")
 
 
-def doubts_about(
-    examples: Sequence[Example],
-    path: str,
-    config: TaskConfig,
-    *,
-    spans: bool,
-    format: str | None = None,
-    column: str | int | None = None,
-) -> Iterator[str]:
+def doubts_about(examples: Sequence[Example], path: str, config: TaskConfig, *, spans: bool) -> Iterator[str]:
     """Yield sentences on labels of a file with which its score means less than it seems to.
 
-    path, format, column: as in read_labelled; spans: whether spans are scored.
+    spans: whether spans are scored.
     """
     counts = Counter(label for example in examples for label in example.labels)
     odd, total = odd_tags(counts), counts.total()
@@ -157,8 +149,8 @@ def doubts_about(
         )
     elif (
         UNSPECIFIED in counts
-        and format_of(path, format or config.format) == "conllu"
-        and conllu_column(path, config.column if column is None else column) not in MAY_BE_EMPTY
+        and format_of(path, config.format) == "conllu"
+        and conllu_column(path, config.column) not in MAY_BE_EMPTY
     ):
         yield (
             f"{first([UNSPECIFIED])}: the label is unspecified ({UNSPECIFIED}): it is learned and scored like any "
@@ -176,30 +168,9 @@ def doubts_about(
         yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
 
 
-def pair_column_of(config: TaskConfig, given: str | None) -> str | None:
-    """Return the column of second texts to read; ElmoFastError if one is given for a task of single texts."""
-    if given is not None and config.pair_column is None:
-        raise ElmoFastError(
-            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given!r}"
-        )
-    return given or config.pair_column
-
-
-def read_labelled(
-    path: str,
-    config: TaskConfig,
-    format: str | None = None,
-    column: str | int | None = None,
-    label_column: str | None = None,
-    pair_column: str | None = None,
-) -> list[Example]:
-    """Return the sentences of a file with the labels that the task needs.
-
-    format, column, ...: as in read_examples; None: the configuration's. ElmoFastError if there are others.
-    """
-    tags = config.task == "tag"
-    column = config.column if column is None else column
-    format = format_of(path, format or config.format)
+def read_labelled(path: str, config: TaskConfig) -> list[Example]:
+    """Return the sentences of a file with the labels that the task needs; ElmoFastError if there are others."""
+    tags, format = config.task == "tag", format_of(path, config.format)
     each, other, advice = ("word", "sentence", "add") if tags else ("sentence", "word", "leave out")
     needs = f"{path}: --task {config.task} needs a label per {each}, and the format {format} has"
     if format == "text":
@@ -207,13 +178,12 @@ def read_labelled(
     if tags != (format in PER_WORD):
         kind = "classifier" if tags else "tagger"
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
-    if label_column is None and not is_number(column):
-        label_column = config.label_column
-    pair_column = pair_column_of(config, pair_column)
-    examples = read_examples(path, format, column, config.tokenizer, label_column=label_column, pair_column=pair_column)
+    names = {"label_column": None if is_number(config.column) else config.label_column}
+    names["pair_column"] = config.pair_column
+    examples = read_examples(path, format, config.column, config.tokenizer, **names)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
         raise ElmoFastError(
-            f"{path}: column {conllu_column(path, column)} is empty ({UNSPECIFIED}) in every line, so that there is no "
+            f"{path}: column {conllu_column(path, config.column)} is empty ({UNSPECIFIED}) in every line: there is no "
             "label to learn or to compare; give another --column"
         )
     return examples

@@ -67,20 +67,17 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
     """
     static = None
-    if config.vectors is None and config.word_dim:
-        if train:
-            static = StaticFeatures.random(texts_of(train), config.word_dim)
-        else:
-            static = StaticFeatures(
-                Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32)), trainable=True
-            )
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
+    elif config.word_dim and train:
+        static = StaticFeatures.random(texts_of(train), config.word_dim)
+    elif config.word_dim:
+        empty = Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32))
+        static = StaticFeatures(empty, trainable=True)
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
     # float16 has little room for gradients, which a GPU's kernels do not scale.
-    trained = choices | {
-        "precision": "float32" if config.precision == "float16" else trained_precision(config.precision)
-    }
+    precision = "float32" if config.precision == "float16" else trained_precision(config.precision)
+    trained = {"precision": precision, "backend": config.backend}
     characters = CharacterFeatures(**trained) if config.characters else None
     elmo_at, elmo = ELMO_AT[config.elmo], None
     if elmo_at:

@@ -38,7 +38,6 @@ from elmo_fast.tasks.data import (
     Labels,
     Split,
     doubts_about,
-    pair_column_of,
     read_data,
     read_labelled,
     scores_spans,
@@ -455,20 +454,27 @@ def evaluate_task(
 
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
-    task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_labelled(os.fspath(path), task.config, format, column, label_column, pair_column)
+    task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
+    names = {"format": format, "column": column, "label_column": label_column, "metric": metric}
+    asked = _asked(task.config, pair_column=pair_column, **names)
     if metric is not None:
         check_choice("metric", metric, METRICS)
-    asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
+    examples = read_labelled(path, asked)
     spans = scores_spans(asked, Counter(task.labels.names))
-    notes = [
-        task.labels.unseen(examples, os.fspath(path)),
-        *doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column),
-    ]
-    for note in filter(None, notes):
-        warnings.warn(note, stacklevel=2)
+    for note in [task.labels.unseen(examples, path), *doubts_about(examples, path, asked, spans=spans)]:
+        if note is not None:
+            warnings.warn(note, stacklevel=2)
     predicted = task.predictions(examples, batch_size, progress)
     return tag_scores([example.labels for example in examples], [each.labels for each in predicted], spans=spans)
+
+
+def _asked(config: TaskConfig, **given: Any) -> TaskConfig:
+    """Return the configuration with what is given in its place; ElmoFastError for pairs of a task of single texts."""
+    if given["pair_column"] is not None and config.pair_column is None:
+        raise ElmoFastError(
+            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given['pair_column']!r}"
+        )
+    return dataclasses.replace(config, **{name: value for name, value in given.items() if value is not None})
 
 
 def predict_task(
@@ -517,31 +523,25 @@ def predict_task(
         raise ElmoFastError(
             f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
-    task = load_task(save_dir, device, model=model, vectors=vectors)
-    config = task.config
-    read_as = format_of(path, format or config.format)
+    task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
+    config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
+    read_as, trained_as = format_of(path, config.format), format_of(config.train_path, task.config.format)
     to = _format_to_write(out, read_as, config, probabilities)
-    trained_as = format_of(config.train_path, config.format)
-    # Labels are ignored; in tsv their column says which one has the words.
-    pair_column = pair_column_of(config, pair_column)
-    like_training = is_table(trained_as, config.column, config.label_column or pair_column) or trained_as == read_as
     if column is not None and read_as in (*PER_WORD, "text"):
-        raise ElmoFastError(
-            f"column names the sentences of a table; {os.fspath(path)} is read as {read_as}: leave it out"
-        )
-    if column is None and like_training and read_as not in (*PER_WORD, "text"):
-        column = config.column
+        raise ElmoFastError(f"column names the sentences of a table; {path} is read as {read_as}: leave it out")
+    # Labels are ignored; in tsv their column says which one has the words.
+    names = config.label_column or config.pair_column
+    if column is None and read_as not in (*PER_WORD, "text"):
+        column = config.column if is_table(trained_as, config.column, names) or trained_as == read_as else None
     named = config.label_column if read_as == trained_as == "tsv" else None
-    with rereadable(path) if to == "conllu" else contextlib.nullcontext(os.fspath(path)) as file:
-        rows = list(read_rows(file, read_as, column, tokenizer or config.tokenizer, named, pair_column, False))
+    with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
+        read = read_rows(file, read_as, column, config.tokenizer, named, config.pair_column, False)
+        rows = [(example, row if to == "csv" else {}) for example, row in read]
         examples = [example for example, _ in rows]
         if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:
             unit = "line" if read_as == "text" else "row"
             blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
-            warnings.warn(
-                f"{os.fspath(path)}: {blank}: the output has an empty result for each",
-                stacklevel=2,
-            )
+            warnings.warn(f"{path}: {blank}: the output has an empty result for each", stacklevel=2)
         predictions = task.predictions(examples, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
         if to == "jsonl":
@@ -549,8 +549,7 @@ def predict_task(
                 for pair in zip(examples, predictions, strict=True):
                     lines.write(json.dumps(task.as_dict(*pair), ensure_ascii=False).encode() + b"\n")
         elif to == "conllu":
-            trained_on = format_of(config.train_path, config.format)
-            write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
+            write_tagged_conllu(out, file, config.column if trained_as == "conllu" else None, labels)
         elif to == "csv":
             of_table = [row or {"row": n, "sentence": " ".join(each.words)} for n, (each, row) in enumerate(rows, 1)]
             write_predicted_csv(out, of_table, [each.label for each in predictions])

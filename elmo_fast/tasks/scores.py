@@ -131,7 +131,9 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     start, before = 0, ("O", "")
     for position, tag in enumerate([*tags, "O"]):
-        here = _parts(tag)
+        if (match := _SPAN_TAG.fullmatch(tag)) is None:
+            raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {tag!r}")
+        here = (match[1] or "O", match[2])
         if before[0] != "O" and (here[0] == "O" or here[1] != before[1] or here[0] in _BEGINS or before[0] in _ENDS):
             spans.append((before[1], start, position - 1))
             before = ("O", "")
@@ -139,13 +141,6 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
             start = position
         before = here
     return spans
-
-
-def _parts(tag: str) -> tuple[str, str]:
-    match = _SPAN_TAG.fullmatch(tag)
-    if match is None:
-        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {tag!r}")
-    return (match[1], match[2]) if match[1] else ("O", "")
 
 
 def are_spans(counts: Mapping[str, int]) -> bool:

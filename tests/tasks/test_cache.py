@@ -113,16 +113,6 @@ def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm):
     assert the_file(tmp_path).read_bytes() == whole
 
 
-def test_a_file_of_other_sentences_under_this_name_is_not_believed(tmp_path, bilm):
-    """Same shape, complete, with a valid digest: its key shows the difference."""
-    cached_layers(bilm, EXAMPLES, tmp_path / "a")
-    cached_layers(bilm, EXAMPLES[::-1], tmp_path / "b")
-    shutil.copytree(the_file(tmp_path / "b").parent, the_file(tmp_path / "a").parent, dirs_exist_ok=True)
-    with pytest.warns(UserWarning, match="it is not of these sentences and this model"):
-        _, ran = computed(bilm, tmp_path / "a")
-    assert ran
-
-
 def test_an_error_while_computing_leaves_nothing(tmp_path, bilm):
     """No part of a file, no lock; and a biLM that carries state has carried none."""
     bilm.stateful = True
