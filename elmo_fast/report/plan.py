@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -140,39 +140,18 @@ class ReportSettings:
 HELP = docstrings(TaskConfig) | docstrings(ReportSettings)
 
 
-class _Scores(TypedDict):
-    f1: float
-    spans: bool
-
-
-class _Epoch(TypedDict):
-    score: float
-
-
-class RunResult(TypedDict):
-    """The part of a run's results.json that is read."""
-
-    dev: _Scores
-    test: _Scores
-    seconds: float
-    mix_weights: dict[str, list[float]]
-    epochs: list[_Epoch]
-    best_epoch: int
-    sentences: int
-
-
 class Cell(NamedTuple):
     """A setting, its place in the tables, and its runs.
 
     experiment: of settings.EXPERIMENTS; target: the column of labels, None for the default; label: the row's name;
-    changes: what it changes in the task's configuration; runs: a result per seed, once they are run.
+    changes: what it changes in the task's configuration; runs: the results.json of each seed, once they are run.
     """
 
     experiment: str
     target: str | None
     label: str
     changes: dict[str, Any]
-    runs: Sequence[RunResult] = ()
+    runs: Sequence[dict[str, Any]] = ()
 
 
 def cells(settings: ReportSettings, layers: int) -> list[Cell]:
