@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.embed.layers import unit_rows
-from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.pictures.layers import layer_name
+from elmo_fast.pictures.senses import token_vectors
 from elmo_fast.report.page import how_it_was_run, table
 from elmo_fast.report.plan import ReportSettings
 from elmo_fast.tasks import read_examples
@@ -82,11 +82,16 @@ def _use(where: str, record: dict[str, Any], tokens: list[str]) -> Use:
     word, sense, place = ("" if value is None else str(value).strip() for value in values)
     if not (word and sense):
         raise ElmoFastError(f"{where}: the columns word and sense must be filled; got {word!r} and {sense!r}")
-    places = [str(index) for index, token in enumerate(tokens) if token.lower() == word.lower()]
-    if place not in map(str, range(len(tokens))) if place else len(places) != 1:
+    if place and place not in map(str, range(len(tokens))):
+        raise ElmoFastError(
+            f"{where}: position must be the number of a token of {' '.join(tokens)!r:.80}, from 0 to "
+            f"{len(tokens) - 1}; got {place!r}"
+        )
+    places = [index for index, token in enumerate(tokens) if token.lower() == word.lower()]
+    if not place and len(places) != 1:
         raise ElmoFastError(
             f"{where}: {word!r} is {len(places)} of the tokens {' '.join(tokens)!r:.80}; name which by its number from "
-            f"0 in a column position, or choose another tokenizer; got {place!r}"
+            "0 in a column position, or choose another tokenizer"
         )
     return Use(word.lower(), sense, tokens, int(place or places[0]))
 
@@ -121,7 +126,8 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
     words = {use.word for use in asked}
     known = sorted((use for use in train if use.word in words), key=lambda use: -senses[use.word][use.sense])
     of_known, of_asked = (np.array([use.word for use in uses]) for uses in (known, asked))
-    vectors = _vectors(bilm, [*known, *asked])
+    beside = token_vectors(bilm, [*known, *asked], "all")
+    vectors = beside.reshape(len(beside), bilm.num_layers, -1).swapaxes(0, 1)
     answers = {BASELINE: np.array(first, object)}
     for layer in range(bilm.num_layers):
         found = np.empty(len(asked), object)
@@ -134,20 +140,6 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
         answers[layer_name(layer)][ambiguous] = found
     gold = np.array([use.sense for use in test], object)
     return SenseScores({way: answer == gold for way, answer in answers.items()}, ambiguous)
-
-
-def _vectors(bilm: BiLM, uses: Sequence[Use]) -> npt.NDArray[np.float32]:
-    """Return each layer's vector of each use, [L+1, N, 2D]; a sentence of several uses runs once."""
-    rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for row, use in enumerate(uses):
-        rows[tuple(use.tokens)].append(row)
-    sentences = list(rows)
-    out = np.empty((bilm.num_layers, len(uses), bilm.get_output_dim()), np.float32)
-    for batch in run_batches(bilm, sentences):
-        for index, vectors in zip(batch.indices, batch.vectors(), strict=True):
-            for row in rows[sentences[index]]:
-                out[:, row] = vectors[:, uses[row].place]
-    return out
 
 
 def against(one: Booleans, other: Booleans) -> str:
