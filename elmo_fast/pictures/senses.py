@@ -56,8 +56,6 @@ def find_occurrences(
 
     Raises: ElmoFastError if there is none, or for text that cannot be read.
     """
-    if word is not None and len(word.split()) != 1:
-        raise ElmoFastError(f"word must be one token without white space; got {word!r}")
     check_counts(most=most)
     expected = word if word is None or match_case else word.casefold()
     occurrences = [
@@ -66,10 +64,9 @@ def find_occurrences(
         for place, token in enumerate(tokens)
         if word is None or (token if match_case else token.casefold()) == expected
     ]
-    if not occurrences and word is None:
-        raise ElmoFastError(f"{os.fspath(path)}: contains no tokens")
     if not occurrences:
-        raise ElmoFastError(f"word must occur in the text; got {word!r}, which does not occur in {os.fspath(path)}")
+        what = "contains no tokens" if word is None else f"word must be a token of it; got {word!r}"
+        raise ElmoFastError(f"{os.fspath(path)}: {what}")
     if len(occurrences) <= most:
         return occurrences, len(occurrences)
     chosen = np.sort(np.random.default_rng(seed).choice(len(occurrences), most, replace=False))
@@ -87,17 +84,13 @@ def occurrence_vectors(
     """Return the vector of each occurrence in its sentence, [N, 2D] float32.
 
     Args:
-        embedder: an ElmoEmbedder without carried state (stateful=False).
+        embedder: an ElmoEmbedder; each sentence runs by itself, whether it carries state or not.
         layer: "top", or a number from 0 (0 has no context).
         batch_size: sentences per batch.
         progress: called with the number of tokens of each finished batch.
 
     Raises: ElmoFastError.
     """
-    if embedder.elmo_bilm.stateful:
-        raise ElmoFastError(
-            "embedder must be made with stateful=False, as each sentence runs by itself; got stateful=True"
-        )
     number = layer_number(layer, embedder.elmo_bilm.num_layers)
     return token_vectors(embedder.elmo_bilm, occurrences, number, batch_size=batch_size, progress=progress)
 
@@ -422,8 +415,8 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
         colour, marker = looks(cluster)
         sentence = html.escape(" ".join(occurrences[index].tokens))
         rows.append(
-            f'<g class="point c{cluster}" data-cluster="{cluster}" data-x="{x:.1f}" data-y="{y:.1f}" '
-            f'transform="translate({x:.1f} {y:.1f})" style="color:{colour}" tabindex="{0 if index == 0 else -1}" '
+            f'<g class="point c{cluster}" data-cluster="{cluster}" transform="translate({x:.1f} {y:.1f})" '
+            f'style="color:{colour}" tabindex="{0 if index == 0 else -1}" '
             f'role="img" aria-label="cluster {cluster + 1}: {sentence}"><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)

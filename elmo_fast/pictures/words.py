@@ -26,13 +26,7 @@ PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in 
 Floats = npt.NDArray[np.floating]
 
 
-class Box(NamedTuple):
-    """A rectangle: left, bottom, right, top."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
+Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Box | None]:
@@ -42,8 +36,6 @@ def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: B
         points: [N, 2], in pixels.
         sizes: width and height of the labels of the first len(sizes) points; the other points have none.
         bounds: labels stay inside it.
-
-    Raises: nothing.
     """
     placed: list[Box | None] = []
     occupied = np.hstack([points - RADIUS, points + RADIUS])  # the points, then the labels: [n, 4]
@@ -58,7 +50,7 @@ def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: B
         inside = (boxes[:, :2] >= bounds[:2]).all(1) & (boxes[:, 2:] <= bounds[2:]).all(1)
         free = boxes[inside & ~clash.any(0)][:1]
         occupied = np.vstack([occupied, free])
-        placed.append(Box(*free[0].tolist()) if len(free) else None)
+        placed.append(tuple(free[0].tolist()) if len(free) else None)
     return placed
 
 
@@ -165,19 +157,17 @@ def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[st
     """Write the texts next to the first len(texts) points where there is room; return the place of each, in pixels."""
     axes.get_xlim()  # the limits are computed when asked for, not when the transform is
     pixels = axes.transData.transform(points)
-    bounds = axes.get_window_extent()
     sizes = []
     for text in texts:
         artist = axes.text(0, 0, shown(text), fontsize=FONT)
         extent = artist.get_window_extent()
         artist.remove()
         sizes.append((extent.width + 2 * MARGIN, extent.height + 2 * MARGIN))
-    labels = place_labels(pixels, sizes, Box(bounds.x0, bounds.y0, bounds.x1, bounds.y1))
+    labels = place_labels(pixels, sizes, axes.get_window_extent().extents)
     to_data = axes.transData.inverted().transform
     looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
     for text, label, pixel in zip(texts, labels, pixels, strict=False):
         if label is not None:
-            centre = np.array([label.left + label.right, label.bottom + label.top]) / 2
-            offset = (centre - pixel) * 72 / axes.figure.dpi
+            offset = (np.add(label[:2], label[2:]) / 2 - pixel) * 72 / axes.figure.dpi
             axes.annotate(shown(text), to_data(pixel), offset, **looks, annotation_clip=False)
     return labels

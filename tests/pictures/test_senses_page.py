@@ -75,8 +75,8 @@ def test_before_anything_is_pointed_at_no_sentence_is_shown(browse, page):
     assert probed(browse, page, POINT + "return [box.hidden, points.length];") == [True, 4]
 
 
-def test_keys_step_to_the_point_in_their_direction_and_escape_hides(browse, page):
-    """From the lower left: up, right, down; at the edge a key does nothing; one point is in the order of tabs."""
+def test_keys_step_to_the_next_point_or_the_one_before_and_escape_hides(browse, page):
+    """At the end a key does nothing; one point is in the order of tabs."""
     script = (
         POINT
         + """
@@ -86,12 +86,12 @@ def test_keys_step_to_the_point_in_their_direction_and_escape_hides(browse, page
       out.push([box.hidden ? "" : box.querySelector("small").textContent, stops]);
     };
     points[0].focus();
-    for (const key of ["ArrowUp", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "Escape"]) press(key);
+    for (const key of ["ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", "Escape"]) press(key);
     return out;"""
     )
     actual = probed(browse, page, script)
     lines = [text.split(",")[0].removeprefix("line ") for text, _ in actual]
-    assert lines == ["11", "31", "21", "21", "1", ""]
+    assert lines == ["11", "21", "31", "31", "21", ""]
     assert {count for _, count in actual} == {1}
 
 
