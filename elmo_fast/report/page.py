@@ -155,11 +155,7 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
 
 
 def _panels(
-    cells: Cells,
-    size: tuple[float, float],
-    path: pathlib.Path,
-    draw: Callable[[Any, Target], str],
-    split: str = "test",
+    cells: Cells, size: tuple[float, float], path: pathlib.Path, draw: Callable[[Any, Target], str], split: str = "test"
 ) -> str:
     """Write a picture of one panel per column of labels, side by side; `draw` fills a panel and returns its title."""
     targets = targets_of(cells)

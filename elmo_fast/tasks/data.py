@@ -50,8 +50,7 @@ class Labels:
         self.names = list(names)
         self.index = {name: number for number, name in enumerate(self.names)}
         if not self.names or len(self.index) < len(self.names):
-            twice = [name for name, count in Counter(self.names).items() if count > 1]
-            raise ElmoFastError(f"labels must be one or more, all different; got {twice if twice else 'none'}")
+            raise ElmoFastError(f"labels must be one or more, all different; got {self.names or 'none'}")
 
     @classmethod
     def of(cls, examples: Iterable[Example]) -> "Labels":
@@ -75,16 +74,12 @@ class Labels:
 
         split: how the split is called in that sentence
         """
-        counts = Counter(label for example in examples for label in example.labels)
-        strange = Counter({label: count for label, count in counts.items() if label not in self.index})
-        if not strange:
-            return None
-        labels = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
+        labels = [label for example in examples for label in example.labels]
+        strange = Counter(label for label in labels if label not in self.index)
+        some = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
         more = f" and {len(strange) - _MOST_LISTED} more" if len(strange) > _MOST_LISTED else ""
-        return (
-            f"{split}: {strange.total()} of {counts.total()} labels do not occur in the training data: "
-            f"{labels}{more}; they give no loss and count as wrong"
-        )
+        what = f"{strange.total()} of {len(labels)} labels do not occur in the training data: {some}{more}"
+        return f"{split}: {what}; they give no loss and count as wrong" if strange else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,9 +157,7 @@ def doubts_about(examples: Sequence[Example], path: str, config: TaskConfig, *, 
             f"learned (the first: {next(iter(counts))!r}); is it a score, an id or the text? Name the column of the "
             "classes with --label_column (--column in a .tsv file)"
         )
-    if spans and not counts.keys() - {"O", *odd}:
-        yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"
-    elif len(counts) == 1 < total:
+    if len(counts) == 1 < total:
         yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
 
 
@@ -200,11 +193,10 @@ def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) ->
 
 
 class TaskBatch(NamedTuple):
-    """A batch of sentences.
+    """A batch of B sentences, or of B / 2 pairs whose two texts follow one another.
 
-    words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
-    [B / 2] of pairs, whose two texts follow one another, int64; layers: the frozen biLM's that are used, [L+1, B, T,
-    2D], or None.
+    lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] or [B / 2] of a classifier, int64;
+    layers: the frozen biLM's that are used, [L+1, B, T, 2D], or None.
     """
 
     words: list[Sequence[str]]

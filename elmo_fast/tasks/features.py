@@ -154,13 +154,7 @@ class StaticFeatures(nn.Module):
 
     table: Tensor
 
-    def __init__(
-        self,
-        vectors: Vectors,
-        *,
-        trainable: bool = False,
-        replaced: Iterable[int] = (),
-    ) -> None:
+    def __init__(self, vectors: Vectors, *, trainable: bool = False, replaced: Iterable[int] = ()) -> None:
         super().__init__()
         matrix = vectors.matrix
         if not len(matrix):

@@ -34,15 +34,7 @@ from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_r
 from elmo_fast.errors import ElmoFastError, check_choice, quoted
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
-from elmo_fast.tasks.data import (
-    Labels,
-    Split,
-    doubts_about,
-    read_data,
-    read_labelled,
-    scores_spans,
-    training_splits,
-)
+from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
 from elmo_fast.tasks.formats import (
     PER_WORD,
     Example,
@@ -56,14 +48,7 @@ from elmo_fast.tasks.formats import (
 )
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores, tag_scores
-from elmo_fast.tasks.trainer import (
-    Prediction,
-    TaskTrainer,
-    check_settings,
-    load_weights,
-    predict,
-    trained_weights,
-)
+from elmo_fast.tasks.trainer import Prediction, TaskTrainer, check_settings, load_weights, predict, trained_weights
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import SHOWN_LINES
@@ -72,6 +57,8 @@ from elmo_fast.text.tokenizers import RAW_TEXT
 # A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
+Device = torch.device | str
+Path = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,11 +246,7 @@ def _holds_bilm(config: TaskConfig) -> bool:
 
 
 def load_task(
-    save_dir: str | os.PathLike[str],
-    device: torch.device | str = "cpu",
-    *,
-    model: str | os.PathLike[str] | None = None,
-    vectors: str | os.PathLike[str] | None = None,
+    save_dir: Path, device: Device = "cpu", *, model: Path | None = None, vectors: Path | None = None
 ) -> SavedTask:
     """Load the trained task of a folder, ready to predict.
 
@@ -298,16 +281,14 @@ def load_task(
     return SavedTask(task.to(device).eval(), config, labels)
 
 
-def precision_of(save_dir: str | os.PathLike[str]) -> str:
+def precision_of(save_dir: Path) -> str:
     """Return the precision that a task was trained with; float32 if there is none, which `load_task` reports."""
     if not has_files(save_dir, CONFIG_FILE):
         return "float32"
     return read_folder(save_dir, [CONFIG_FILE], lambda place: read_json(place / CONFIG_FILE, TaskConfig)).precision
 
 
-def _with_paths(
-    folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], own: bool
-) -> TaskConfig:
+def _with_paths(folder: pathlib.Path, config: TaskConfig, paths: dict[str, Path | None], own: bool) -> TaskConfig:
     """Return the configuration with the paths of what the task needs; own: its biLM lies in the folder itself."""
     needed = {"model": config.elmo != "none" and not own, "vectors": config.vectors is not None}
     for name, path in paths.items():
@@ -342,10 +323,6 @@ def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     return os.path.normpath(moved)
 
 
-Device = torch.device | str
-Path = str | os.PathLike[str]
-
-
 def train_task(
     config: TaskConfig,
     report: Callable[[str], None] = print,
@@ -369,11 +346,8 @@ def train_task(
     validate(config)
     check_int8_device(config.precision, device_named(device), config.backend)
     if config.model is not None and config.elmo == "none":
-        warnings.warn(
-            f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
-            "--model",
-            stacklevel=2,
-        )
+        advice = "give --elmo input, output or both, or no --model"
+        warnings.warn(f"--model {config.model} is not used, because --elmo is none: {advice}", stacklevel=2)
     if config.fine_tune and config.model is not None:
         warn_if_rounded(pretrained_folder(config.model))
     if config.tokenizer is None and config.model is not None and config.elmo != "none":
@@ -393,25 +367,16 @@ def train_task(
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
                f"{parameters:,} weights are trained")  # fmt: skip
-        both = splits["train"], splits["dev"]
+        both, elmo = (splits["train"], splits["dev"]), model.elmo
         trainer = TaskTrainer(model, data.labels, *both, config, data.spans, folder, report, progress)
         trainer.fit()
-        scores = {
-            name: tag_scores(
-                split.gold,
-                [each.labels for each in predict(model, split, data.labels, config.batch_size)],
-                spans=data.spans,
-            )
-            for name, split in splits.items()
-            if name != "train"
-        }
         result = TaskResult(
-            dev=scores["dev"],
-            test=scores.get("test"),
+            dev=trainer.scores(splits["dev"]),
+            test=trainer.scores(splits["test"]) if "test" in splits else None,
             epochs=trainer.epochs,
             best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
-            mix_weights={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.weights(), strict=True)),
-            gammas={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.gammas(), strict=True)),
+            mix_weights=dict(zip(model.elmo_at, elmo.weights(), strict=True)) if elmo else {},
+            gammas=dict(zip(model.elmo_at, elmo.gammas(), strict=True)) if elmo else {},
             config=config,
             seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
             words=splits["train"].words,
@@ -427,8 +392,8 @@ def train_task(
 
 
 def evaluate_task(
-    save_dir: str | os.PathLike[str],
-    path: str | os.PathLike[str],
+    save_dir: Path,
+    path: Path,
     *,
     format: str | None = None,
     column: str | int | None = None,
@@ -455,10 +420,9 @@ def evaluate_task(
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
-    names = {"format": format, "column": column, "label_column": label_column, "metric": metric}
-    asked = _asked(task.config, pair_column=pair_column, **names)
-    if metric is not None:
-        check_choice("metric", metric, METRICS)
+    columns = {"column": column, "label_column": label_column, "pair_column": pair_column}
+    asked = _asked(task.config, format=format, metric=metric, **columns)
+    check_choice("metric", asked.metric, METRICS)
     examples = read_labelled(path, asked)
     spans = scores_spans(asked, Counter(task.labels.names))
     for note in [task.labels.unseen(examples, path), *doubts_about(examples, path, asked, spans=spans)]:
@@ -478,9 +442,9 @@ def _asked(config: TaskConfig, **given: Any) -> TaskConfig:
 
 
 def predict_task(
-    save_dir: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    save_dir: Path,
+    path: Path,
+    out: Path,
     *,
     format: str | None = None,
     column: str | int | None = None,
@@ -521,7 +485,7 @@ def predict_task(
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(
-            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
+            f"{path}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
