@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,10 +65,8 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     if format != "auto":
         return format
     if (known := suffix_format(path)) is None:
-        raise ElmoFastError(
-            f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
-            f"give format={', '.join(TASK_FORMATS[1:-1])} or, to predict, text"
-        )
+        advice = f"give format={', '.join(TASK_FORMATS[1:-1])} or, to predict, text"
+        raise ElmoFastError(f"{path}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); {advice}")
     return known
 
 
@@ -180,10 +177,8 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
             where = f"{os.fspath(path)}: sentence {number}"
             for part in (*words, *labels):
                 if not part.strip() or re.search(r"[\t\r\n\0]" if format == "columns" else r"[\s\0]", part):
-                    raise ElmoFastError(
-                        f"{where}: {part!r} cannot be written as {format}: it is empty or holds what splits lines or "
-                        "words"
-                    )
+                    why = "it is empty or holds what splits lines or words"
+                    raise ElmoFastError(f"{where}: {part!r} cannot be written as {format}: {why}")
             if len(labels) != (len(words) if format == "columns" else min(1, len(words))):
                 expected = "one per word" if format == "columns" else "one for the sentence"
                 raise ElmoFastError(f"{where}: labels must be {expected}; got {len(words)} words, {len(labels)} labels")
@@ -324,7 +319,7 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: 
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
-    labels, first, quoted = Counter[str](), list[str](), list[int]()
+    count, quoted, header = 0, list[int](), ""
     for index, line in lines:
         if not line:
             if not labelled:
@@ -334,34 +329,28 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: 
         if len(fields) != 2:
             raise misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
         names = [field.lower() for field in fields]
-        if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
-            at = names.index("label")
-            continue
-        label, text = filled(path, index, "the label", fields[at]), fields[1 - at]
-        first = fields if index == 0 else first
-        labels[label] += 1
+        if index == 0 and "label" in names:
+            if names[1 - names.index("label")] in ("sentence", "text"):
+                at = names.index("label")
+                continue
+            header = " | ".join(fields)
+        label, text, count = filled(path, index, "the label", fields[at]), fields[1 - at], count + 1
         if text[:1] == text[-1:] == '"' and '""' in text[1:-1]:
             quoted.append(index + 1)
         yield Example(tokenize(filled(path, index, "the sentence", text)), [label])
-    if first and _looks_like_header(first, at, labels):
+    if header:
         warnings.warn(
-            f"{path}, line 1: {' | '.join(first):.60} looks like a header, and is read as a sentence: if it is one, "
-            "call its columns label and sentence, or name them with column=NAME label_column=NAME, or remove the line",
+            f"{path}, line 1: {header:.60} looks like a header, and is read as a sentence: call its columns label and "
+            "sentence, name them with column=NAME label_column=NAME, or remove the line",
             stacklevel=5,
         )
     if quoted:
         warnings.warn(
-            f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of '
-            f"{labels.total()} are, and the quotes are read as words: write a header and name its columns with "
-            "column=NAME label_column=NAME, which reads quoting",
+            f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of {count} '
+            "are, and the quotes are read as words: write a header and name its columns with column=NAME "
+            "label_column=NAME, which reads quoting",
             stacklevel=5,
         )
-
-
-def _looks_like_header(fields: list[str], at: int, labels: Mapping[str, int]) -> bool:
-    """Return whether a first line names columns: it says label, or its label alone occurs once, by a short text."""
-    alone = len(labels) > 1 and all((count == 1) == (each == fields[at]) for each, count in labels.items())
-    return "label" in map(str.lower, fields) or (alone and len(fields[1 - at].split()) <= 2)
 
 
 def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:

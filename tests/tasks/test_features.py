@@ -109,6 +109,7 @@ def cache_of(bilm, folder):
 def test_cached_live_and_fine_tuned_mixes_are_those_of_elmo(tmp_path, files, bilm, mixes, layer):
     """One by one: the module Elmo, the frozen biLM live, its cache (all layers, and only those needed), and a biLM that
     is trained, before its first step."""
+    bilm.stateful = True  # which changes nothing
     features = filled(ElmoFeatures(bilm, mixes, layer=layer))
     elmo = Elmo(*files, mixes, dropout=0, stateful=False).eval()
     layers = ElmoEmbedder(*files, stateful=False).batch_to_embeddings(SENTENCES)[0].unbind(1)
@@ -122,7 +123,8 @@ def test_cached_live_and_fine_tuned_mixes_are_those_of_elmo(tmp_path, files, bil
     features.eval()
     cache = cache_of(bilm, tmp_path)
     trained = ElmoFeatures(load_bilm(files[0].parent, fine_tune=True), mixes, layer=layer).eval()
-    assert_close("live", features(SENTENCES), expected)
+    for _ in range(2):
+        assert_close("live", features(SENTENCES), expected)
     assert_close("cached", features(SENTENCES, cache.batch(range(3))[0]), expected)
     assert_close("needed", features(SENTENCES, cache.batch(range(3), features.layers)[0]), expected)
     assert_close("trained", filled(trained)(SENTENCES), expected)
@@ -190,9 +192,6 @@ def test_settings_and_layers_that_do_not_fit(tmp_path, files, bilm):
     tuned = ElmoFeatures(load_bilm(files[0].parent, fine_tune=True), 1)
     with pytest.raises(ElmoFastError, match="layers must be None, since the biLM is trained"):
         tuned(SENTENCES, torch.zeros(3, 3, 3, 16))
-    bilm.stateful = True
-    with pytest.raises(ElmoFastError, match="must not carry state"):
-        ElmoFeatures(bilm, 1)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

@@ -95,23 +95,12 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
     assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == expected
 
 
-def test_a_header_of_other_names_is_noticed(tmp_path):
-    for text, column in (
-        ("label\treview\ngood\ta film\n", None),
-        ("source\tmessage\n" + 2 * "good\ta film\nbad\tno film\n", None),
-        ("message text\tsource\n" + 2 * "a film\tgood\nno film\tbad\n", 1),
+def test_a_header_with_another_name_is_noticed(tmp_path):
+    path = write(tmp_path, "a.tsv", "label\treview\ngood\ta film\n")
+    with pytest.warns(
+        UserWarning, match=r"a\.tsv, line 1: label \| review looks like a header, and is read as a sentence"
     ):
-        path = write(tmp_path, "a.tsv", text)
-        with pytest.warns(UserWarning, match=r"a\.tsv, line 1: .* looks like a header, and is read as a sentence: if"):
-            assert len(read_examples(path, column=column)) == text.count("\n")
-
-
-@pytest.mark.parametrize(
-    "text", ["odd\ta film that is long\n" + 2 * "good\ta\n", "good\ta film\n" + 2 * "bad\tno\ngood\ta\n", "a\tb\n"]
-)
-def test_a_first_line_like_the_others_is_no_header(tmp_path, text):
-    """A long text is none, nor is a label that occurs again; warnings are errors here."""
-    assert len(read_examples(write(tmp_path, "a.tsv", text))) == text.count("\n")
+        assert len(read_examples(path)) == 2
 
 
 def test_quoted_sentences_are_noticed_and_read_by_names(tmp_path):
