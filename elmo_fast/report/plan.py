@@ -111,10 +111,8 @@ class ReportSettings:
         """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
         columns: list[str | None] = list(self.column) or [None]
         if self.column and is_table(format_of(self.train_path, self.format), self.column[0], None):
-            raise ElmoFastError(
-                f"--column chooses no labels of a table; got {', '.join(self.column)}: leave it out and call the "
-                "columns text and label"
-            )
+            advice = "leave it out and call the columns text and label"
+            raise ElmoFastError(f"--column chooses no labels of a table; got {', '.join(self.column)}: {advice}")
         if format_of(self.train_path, self.format) != "conllu":
             return columns
         return [conllu_column(self.train_path, column) for column in columns]
@@ -181,27 +179,15 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
             for label, changes in both
         ],
     }
-    return [
-        Cell(experiment, target, label, changes)
-        for target in settings.targets
-        for experiment in rows
-        if experiment in settings.experiments
-        for label, changes in rows[experiment]
-    ]
+    asked = [name for name in rows if name in settings.experiments]
+    return [Cell(name, target, *row) for target in settings.targets for name in asked for row in rows[name]]
 
 
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     """Return the configuration of one run of a cell; `key_of` determines its folder."""
-    values: dict[str, Any] = {
-        **{
-            each.name: getattr(settings, each.name)
-            for each in dataclasses.fields(TaskConfig)
-            if hasattr(settings, each.name)
-        },
-        "column": cell.target,
-        "seed": seed,
-        **cell.changes,
-    }
+    names = [field.name for field in dataclasses.fields(TaskConfig) if hasattr(settings, field.name)]
+    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    values |= {"column": cell.target, "seed": seed, **cell.changes}
     if values["elmo"] == "none":
         values["model"] = values["prefix"] = None
     return TaskConfig(**values)

@@ -148,17 +148,12 @@ def write_report(
         report("computing neighbours")
         near = neighbours(words, splits["train"], model, settings, device)
     text = page(done, settings, [*_facts(splits, settings), *about], near, folder)
-    numbers = [
-        {
-            **{name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")},
-            "test": [run["test"]["f1"] for run in cell.runs],
-            "dev": [run["dev"]["f1"] for run in cell.runs],
-            "spans": cell.runs[0]["test"]["spans"],
-            "mix_weights": [run["mix_weights"] for run in cell.runs],
-            "seconds": [run["seconds"] for run in cell.runs],
-        }
-        for cell in done
-    ]
+    numbers = []
+    for cell in done:
+        row = {name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")}
+        row |= {split: [run[split]["f1"] for run in cell.runs] for split in ("test", "dev")}
+        row["spans"] = cell.runs[0]["test"]["spans"]
+        numbers.append(row | {name: [run[name] for run in cell.runs] for name in ("mix_weights", "seconds")})
     path = _written(folder, settings, text, numbers)
     if sentence := unfinished(done):
         report(f"note   {sentence}")

@@ -15,13 +15,12 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.pictures.senses import token_vectors
-from elmo_fast.report.page import how_it_was_run, table
+from elmo_fast.report.page import NUMBERS, how_it_was_run, table
 from elmo_fast.report.plan import ReportSettings
 from elmo_fast.tasks import read_examples
 from elmo_fast.tasks.formats import PER_WORD, UNSPECIFIED, format_of, opened_table
 
 BASELINE = "most frequent sense"
-MOST_WORDS = 20  # in the page's table of words
 Booleans = npt.NDArray[np.bool_]
 
 
@@ -66,9 +65,9 @@ def read_uses(
             warnings.warn(f"{os.fspath(path)}: {others}; positions count from 0", stacklevel=2)
         return uses
     return [
-        Use(word.lower(), tag, example.words, place)
-        for example in read_examples(path, format, column)
-        for place, (word, tag) in enumerate(zip(example.words, example.labels, strict=True))
+        Use(word.lower(), tag, words, place)
+        for words, tags, _ in read_examples(path, format, column)
+        for place, (word, tag) in enumerate(zip(words, tags, strict=True))
         if tag != UNSPECIFIED
     ]
 
@@ -166,23 +165,13 @@ def senses_page(
     report(f"senses of {len(test):,} tokens, by {len(train):,} of training")
     right, ambiguous = sense_scores(bilm, train, test)
     counts, words = Counter((use.word, use.sense) for use in train), np.array([use.word for use in test])
-    several = Counter(words[ambiguous].tolist()).most_common()
     groups = {"all tokens": ambiguous | True}
-    if several:
+    if several := Counter(words[ambiguous].tolist()).most_common():
         groups |= {"of words with several senses": ambiguous} | {word: words == word for word, _ in several}
     accuracy = {name: {way: float(each[of].mean()) for way, each in right.items()} for name, of in groups.items()}
     rows = [
         [way, *(f"{100 * accuracy[name][way]:.1f}" for name in [*groups][:2]), against(each, right[BASELINE])]
         for way, each in right.items()
-    ]
-    by_word = [
-        [
-            word,
-            ", ".join(f"{sense} {number}" for (of, sense), number in counts.most_common() if of == word),
-            f"{tokens:,}",
-            *(f"{100 * share:.1f}" for share in accuracy[word].values()),
-        ]
-        for word, tokens in several[:MOST_WORDS]
     ]
     top, lower, known = layer_name(bilm.num_layers - 1), layer_name(1), {use.word for use in train}
     data = (
@@ -199,8 +188,7 @@ def senses_page(
         "Nothing is trained. The characters know no context, and give a spelling its most frequent sense.",
         table(["accuracy, %", *[*groups][:2], f"against the {BASELINE}"], rows),
         f"{top} against {lower} (in the paper it knows more of senses): {against(right[top], right[lower])}.",
-        f"The words with several senses, at most {MOST_WORDS}, and how often each sense occurs in training:",
-        table(["word", "senses", "test tokens", *right], by_word),
+        f"`{NUMBERS}` has the accuracy for each word.",
         *how_it_was_run(settings),
     ]
     return "\n\n".join(parts) + "\n", accuracy

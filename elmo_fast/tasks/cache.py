@@ -57,8 +57,9 @@ class LayerCache:
 
     def subset(self, indices: Sequence[int]) -> "LayerCache":
         """Return the layers of only these sentences, in this order; nothing is copied."""
-        part = LayerCache(self._layers, self._lengths[np.asarray(indices, np.int64)])
-        part._starts = self._starts[np.asarray(indices, np.int64)]
+        rows = np.asarray(indices, np.int64)
+        part = LayerCache(self._layers, self._lengths[rows])
+        part._starts = self._starts[rows]
         return part
 
     def batch(self, indices: Sequence[int], layers: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
@@ -71,13 +72,11 @@ class LayerCache:
         rows = np.asarray(indices, np.int64)
         lengths, starts = self._lengths[rows], self._starts[rows]
         chosen = range(self.num_layers) if layers is None else layers
-        longest = int(lengths.max(initial=0))
-        out = np.empty((len(chosen), len(rows), longest, self.width), np.float32)
+        out = np.empty((len(chosen), len(rows), int(lengths.max(initial=0)), self.width), np.float32)
         for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             for index, layer in enumerate(chosen):
                 out[index, number, :length] = self._layers[layer, start : start + length]
-            if length < longest:
-                out[:, number, length:] = 0
+            out[:, number, length:] = 0
         return torch.from_numpy(out), torch.from_numpy(lengths)
 
 
@@ -154,14 +153,12 @@ def planned_caches(
     Raises: ElmoFastError if the disk has no room for all of them.
     """
     plans = {name: _plan(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
-    missing = {plan.path: plan for plan in plans.values() if not plan.path.exists()}
-    if needed := sum(4 * math.prod(plan.shape) for plan in missing.values()):
+    missing = {plan.path: plan.shape for plan in plans.values() if not plan.path.exists()}
+    if needed := 4 * sum(map(math.prod, missing.values())):
         check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
-        words = sum(plan.shape[1] for plan in missing.values())
+        words = sum(shape[1] for shape in missing.values())
         if report is not None:
-            report(
-                f"cache  {size(needed)} in {os.fspath(folder)}: the biLM's layers for {words:,} words, computed once"
-            )
+            report(f"cache  {size(needed)} in {folder}: the biLM's layers for {words:,} words, computed once")
     return plans
 
 

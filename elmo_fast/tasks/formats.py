@@ -198,17 +198,14 @@ def write_predicted_csv(
     """
     names = list(dict.fromkeys(name for record in records for name in record))
     if PREDICTED in names:
-        raise ElmoFastError(
-            f"{os.fspath(path)}: the input already has a column {PREDICTED!r}; rename it, or give an output in .tsv or "
-            ".jsonl"
-        )
+        advice = "rename it, or give an output in .tsv or .jsonl"
+        raise ElmoFastError(f"{os.fspath(path)}: the input already has a column {PREDICTED!r}; {advice}")
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([*names, PREDICTED])
+    rows = csv.DictWriter(text, [*names, PREDICTED], lineterminator="\n")
+    rows.writeheader()
     for record, label in zip(records, predicted, strict=True):
-        values = [record.get(name) for name in names]
-        nested = [json.dumps(each, ensure_ascii=False) if isinstance(each, list | dict) else each for each in values]
-        rows.writerow([*nested, label])
+        nested = {name: json.dumps(v, ensure_ascii=False) for name, v in record.items() if isinstance(v, list | dict)}
+        rows.writerow({**record, **nested, PREDICTED: label})
     with writing(path) as file:
         file.write(text.getvalue().encode())
 
@@ -216,17 +213,9 @@ def write_predicted_csv(
 def write_tagged_conllu(
     path: str | os.PathLike[str], source: str | os.PathLike[str], column: Column, tags: Iterable[Sequence[str]]
 ) -> None:
-    """Write a CoNLL-U file again with other tags of its words in a column; all else is the same, byte by byte.
+    """Write `source`, a CoNLL-U file that is read twice, with other tags in a column; all else is the same bytes.
 
-    Also comments, multiword tokens and empty nodes. Gzip if it ends in .gz.
-
-    Args:
-        path: the file to write.
-        source: the file with the sentences, which is read twice.
-        column: as in read_examples.
-        tags: those of each sentence that read_examples returns.
-
-    Raises: ElmoFastError.
+    column, tags: as in read_examples, of its sentences. Gzip if `path` ends in .gz. Raises: ElmoFastError.
     """
     at = CONLLU_COLUMNS.index(conllu_column(os.fspath(source), column))
     words = [row[0] for row in conllu_rows(os.fspath(source), read_lines(source), column) if row is not None]
@@ -242,16 +231,11 @@ def write_tagged_conllu(
 
 
 def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
-    """Words with their labels as sentences."""
-    words: list[str] = []
-    labels: list[str] = []
-    for row in itertools.chain(rows, [None]):
-        if row is not None:
-            words.append(row[1])
-            labels.append(row[2])
-        elif words:
-            yield Example(words, labels)
-            words, labels = [], []
+    """Yield words with their labels as sentences."""
+    for are_words, group in itertools.groupby(rows, lambda row: row is not None):
+        if are_words:
+            _, words, labels = zip(*filter(None, group), strict=True)
+            yield Example(list(words), list(labels))
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:

@@ -125,13 +125,8 @@ class TaskTrainer:
     Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is saved: a run that was
     killed resumes with the same numbers, on the CPU bit for bit.
 
-    Args:
-        model: on its device.
-        train, dev: splits with the labels' numbers.
-        spans: whether F1 of spans or the accuracy chooses the epoch.
-        folder: for the state and metrics.jsonl.
-        report: takes a line per epoch, for people.
-        progress: called with how many of an epoch's sentences are done, and all.
+    spans: whether F1 of spans or the accuracy chooses the epoch; folder: for the state and metrics.jsonl; report: takes
+    a line per epoch; progress: called with how many of an epoch's sentences are done, and all.
 
     epochs: a row for each epoch that is done: epoch, loss (mean over words, or over a classifier's sentences, with the
     mixes' penalty), score (F1 or accuracy), accuracy, best (no earlier one scored as much), seconds, train_seconds,
