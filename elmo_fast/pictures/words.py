@@ -100,10 +100,8 @@ def words_picture(
     if matrix.ndim != 2 or len(matrix) != len(words):
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
     if arrows and (method == "tsne" or len(words) % 2):
-        raise ElmoFastError(
-            'arrows need an even number of words (from, to, from, to) and method="pca", as t-SNE keeps no directions; '
-            f"got {len(words)} words and {method!r}"
-        )
+        what = 'an even number of words (from, to, from, to) and method="pca", as t-SNE keeps no directions'
+        raise ElmoFastError(f"arrows need {what}; got {len(words)} words and {method!r}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     unit = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
     if arrows and (same := np.flatnonzero((unit[1::2] == unit[::2]).all(1))).size:
@@ -113,9 +111,8 @@ def words_picture(
     if arrows and len(words) > 2:
         steps = unit_rows(unit[1::2] - unit[::2])
         cosine = (steps @ steps.T)[np.triu_indices(len(steps), 1)].mean()
-        plane = plane._replace(
-            how=f"{plane.how}; mean cosine of two arrows in {matrix.shape[1]} dimensions: {cosine:.2f}"
-        )
+        how = f"mean cosine of two arrows in {matrix.shape[1]} dimensions: {cosine:.2f}"
+        plane = plane._replace(how=f"{plane.how}; {how}")
     kind = "words" if len(set(words)) == len(words) else "tokens"
     with fonts_for([title, *words[:most_labels]]):
         figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} {kind}", arrows)
@@ -137,10 +134,9 @@ def picture(
     if arrows:
         axes.set_aspect("equal", adjustable="datalim")
         axes.apply_aspect()  # labels are placed by the final limits
+        looks = {"arrowstyle": "->", "color": COLOURS[1], "shrinkA": 3, "shrinkB": 3}
         for start, end in zip(plane.points[::2], plane.points[1::2], strict=True):
-            axes.annotate(
-                "", end, start, arrowprops={"arrowstyle": "->", "color": COLOURS[1], "shrinkA": 3, "shrinkB": 3}
-            )
+            axes.annotate("", end, start, arrowprops=looks)
     labels = label_points(axes, plane.points, words[:most_labels])
     dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]

@@ -63,10 +63,9 @@ class AnalogyScores(NamedTuple):
         parts = [*self.sections, *self[1:]]
         width = max(len(part.name) for part in parts)
         lines = [f"{'analogies':<{width}}  accuracy  coverage  correct / asked / questions"]
-        for name, *counts in parts:
-            part = Section(name, *counts)
-            shares = ["none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage)]
-            lines.append(f"{name:<{width}}  {shares[0]:>8}  {shares[1]:>8}  {' / '.join(map(str, counts))}")
+        for part in parts:
+            shares = ("none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage))
+            lines.append("{:<{}}  {:>8}  {:>8}  {} / {} / {}".format(part.name, width, *shares, *part[1:]))
         return "\n".join(lines)
 
 
@@ -128,9 +127,8 @@ def evaluate_analogies(
         if line.startswith(": "):
             sections.append([line])
         elif line and not sections:
-            raise ElmoFastError(
-                f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
-            )
+            what = 'wanted a line ": NAME" before the first question'
+            raise ElmoFastError(f"{path}, line {index + 1}: {what}, found {line[:60]!r}")
         elif len(words := line.split()) == 4:
             sections[-1].append(" ".join(words))
         elif line:
@@ -142,21 +140,17 @@ def evaluate_analogies(
         _, scores = vectors.to_gensim().evaluate_word_analogies(
             copy, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
         )
-    parts = [
-        Section(
-            score["section"], len(score["correct"]), len(score["correct"]) + len(score["incorrect"]), len(lines) - 1
-        )
-        for score, lines in zip(scores[:-1], sections, strict=True)
-    ]
+    parts = []
+    for score, lines in zip(scores[:-1], sections, strict=True):
+        right, wrong = len(score["correct"]), len(score["incorrect"])
+        parts.append(Section(score["section"], right, right + wrong, len(lines) - 1))
     if not any(part.asked for part in parts):
         _warn_of_none(path, "question")
-
-    def total(name: str, parts: Sequence[Section]) -> Section:
-        return Section(name, *(sum(part[place] for part in parts) for place in (1, 2, 3)))  # type: ignore[misc]
-
-    syntactic = [part for part in parts if part.name.startswith("gram")]
-    semantic = [part for part in parts if not part.name.startswith("gram")]
-    return AnalogyScores(parts, total("semantic", semantic), total("syntactic", syntactic), total("total", parts))
+    sums = []
+    for name, chosen in {"semantic": [False], "syntactic": [True], "total": [False, True]}.items():
+        some = [part for part in parts if part.name.startswith("gram") in chosen]
+        sums.append(Section(name, *(sum(part[place] for part in some) for place in (1, 2, 3))))  # type: ignore[misc]
+    return AnalogyScores(parts, *sums)
 
 
 def evaluate_similarity(
@@ -254,6 +248,5 @@ def _warn_of_none(path: str, what: str) -> None:
 def _warn_of(path: str, skipped: Sequence[int], columns: str) -> None:
     """Warn about the lines of these numbers."""
     if skipped:
-        warnings.warn(
-            f"{path}: {len(skipped)} lines are not {columns}, and are skipped (line {skipped[0]})", stacklevel=3
-        )
+        message = f"{path}: {len(skipped)} lines are not {columns}, and are skipped (line {skipped[0]})"
+        warnings.warn(message, stacklevel=3)
