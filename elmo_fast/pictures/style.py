@@ -104,9 +104,9 @@ def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
     missing = {c for c in characters if c.isprintable() and not c.isspace()}
     missing -= _characters(font_manager.findfont(font_manager.FontProperties(family=["sans-serif"])))
     chosen: list[str] = []
-    regular = {font.name: font.fname for font in font_manager.fontManager.ttflist if font.style == "normal"}
+    regular = [font for font in font_manager.fontManager.ttflist if font.style == "normal" and font.weight == 400]
     # matplotlib's own font of last resort has a box for every character.
-    fonts = [(name, path) for name, path in sorted(regular.items()) if not name.startswith("Last Resort")]
+    fonts = sorted({font.name: font.fname for font in regular if not font.name.startswith("Last Resort")}.items())
     while missing and (best := max(fonts, key=lambda font: len(missing & _characters(font[1])))):
         if missing.isdisjoint(has := _characters(best[1])):
             break

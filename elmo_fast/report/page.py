@@ -143,11 +143,7 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
         axes.errorbar(places, means, reach, fmt="none", ecolor="#333333", capsize=3)
         lowest = min(100 * value.low for value in values)
         span = max(means) - lowest + 2
-        bottom = max(0, lowest - 0.35 * span)
-        axes.set_ylim(bottom, max(means) + 0.25 * span)
-        for place, mean in zip(places, means, strict=True):  # below the error bars, which end above `lowest`
-            looks = {"ha": "center", "va": "center", "color": "white", "fontsize": 10}
-            axes.text(place, (bottom + lowest) / 2, f"{mean:.1f}", **looks)
+        axes.set_ylim(max(0, lowest - 0.35 * span), max(means) + 0.25 * span)
         axes.set_xticks(places, list(layer_spreads))
         return f"{column_name(target)} (axis does not start at 0)"
 
