@@ -154,12 +154,6 @@ def test_progress_and_the_carried_state(tmp_path, bilm):
     assert_close("layers", second.batch(range(5))[0], first.batch(range(5))[0])
 
 
-def test_nothing_to_compute(tmp_path, bilm):
-    for examples in ([], [Example([], [])]):
-        with pytest.raises(ElmoFastError, match="examples must have at least one word; got none"):
-            cached_layers(bilm, examples, tmp_path)
-
-
 def sum_of(cache):
     return f"{float(cache.batch(range(5))[0].double().sum()):.6f}"
 

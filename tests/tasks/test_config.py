@@ -71,20 +71,3 @@ def test_what_has_an_effect_or_asks_for_nothing_passes(good, changes):
 def test_all_complaints_come_at_once(good):
     with pytest.raises(ElmoFastError, match=r"task must be .*; batch_size must be .*; train_path is missing"):
         validate(dataclasses.replace(good, task="x", batch_size=0, train_path=""))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({}, "random word embeddings of 100"),
-        ({"model": "bilm"}, "random word embeddings of 100"),
-        (
-            {"model": "bilm", "elmo": "both", "vectors": "glove.txt", "characters": True},
-            "ELMo at both (frozen, layer mix) + vectors of glove.txt + a character CNN",
-        ),
-        ({"model": "bilm", "elmo": "input", "word_dim": 0, "fine_tune": True}, "ELMo at input (fine-tuned, layer mix)"),
-    ],
-)
-def test_features_are_described(fields, message):
-    """A biLM that is named without `elmo` is no part of the features: training must not look as if it were."""
-    assert TaskConfig(**fields).features() == message

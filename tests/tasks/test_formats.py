@@ -78,14 +78,6 @@ def test_columns_split_by_tabs_keep_blanks_in_words(tmp_path):
     assert read_examples(write(tmp_path, "b.bio", "ad\u00a0hoc  B-X\nx   O\n"))[0].words == ["ad\u00a0hoc", "x"]
 
 
-def test_sentences_of_tsv_and_text_are_tokenized(tmp_path):
-    (tmp_path / "a.tsv").write_text("good\tfast (5 ms)\n")
-    (tmp_path / "a.txt").write_text("fast (5 ms)\n")
-    words = ["fast", "(", "<NUM>", "ms", ")"]
-    assert read_examples(tmp_path / "a.tsv", tokenizer="logs") == [Example(words, ["good"])]
-    assert read_examples(tmp_path / "a.txt", "text", tokenizer="logs") == [Example(words, [])]
-
-
 def test_tsv_both_ways_and_with_a_header(tmp_path):
     """label<TAB>sentence unless column 1 or the header says otherwise."""
     expected = [Example(["so", "good", "!"], ["pos"]), Example(["bad"], ["neg"])]
@@ -168,14 +160,6 @@ def test_rows_that_cannot_be_learned_are_named(tmp_path, row, words):
         read_examples(path, column="message", label_column="source")
 
 
-def test_a_label_column_is_of_tables_alone(tmp_path):
-    for name, format in (("a.conllu", "auto"), ("a.conll", "auto"), ("a.txt", "text")):
-        with pytest.raises(
-            ElmoFastError, match=rf"{name}: label_column names a column of a table .* column says where"
-        ):
-            read_examples(write(tmp_path, name, "a\tB\n"), format, label_column="upos")
-
-
 def test_sentences_to_predict_keep_their_rows(tmp_path):
     """Line i is example i in every format with a sentence per line; a table needs no labels."""
     expected = [["a", "film"], [], ["so"], []]
@@ -189,13 +173,6 @@ def test_sentences_to_predict_keep_their_rows(tmp_path):
     assert [words for words, *_ in read_examples(text, "text")] == [["a", "film"], ["so"]]
     with pytest.raises(ElmoFastError, match="contains no sentence"):
         read_examples(write(tmp_path, "b.txt", "\n\n"), "text", labelled=False)
-
-
-def test_examples_without_words_are_written_as_empty_rows(tmp_path):
-    write_examples(tmp_path / "a.tsv", [Example(["a"], ["yes"]), Example([], []), Example(["b"], ["no"])])
-    assert (tmp_path / "a.tsv").read_text() == "yes\ta\n\t\nno\tb\n"
-    write_examples(tmp_path / "a.conll", [Example(["a"], ["X"]), Example([], []), Example(["b"], ["Y"])])
-    assert (tmp_path / "a.conll").read_text() == "a\tX\n\n\nb\tY\n\n"
 
 
 BROKEN_CONLLU = {
