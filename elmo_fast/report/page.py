@@ -264,6 +264,7 @@ HOW_JUDGED = (
     '"Yes" means that every seed of one side scored above every seed of the other, "no, the opposite" the reverse; '
     "if the ranges overlap, the seeds may explain the difference."
 )
+HOW_IT_WAS_RUN = f"## How it was run\n\n`elmo-fast report --config {SETTINGS}` runs it again."
 # Of each experiment the paper's findings: the claim, the row that is better, the row that is worse.
 FINDINGS = {
     "help": [("ELMo helps (table 1)", 1, 0)],
@@ -350,13 +351,7 @@ def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str
             parts += [f"## {title}", text.format(metric=metric(cells)), *_section(experiment, cells, settings, folder)]
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
-    return "\n\n".join([*parts, *how_it_was_run(settings)]) + "\n"
-
-
-def how_it_was_run(settings: ReportSettings) -> list[str]:
-    """Return the page's last section."""
-    how = f"`elmo-fast report --config {SETTINGS}` runs it again, with the paths that are left out here:"
-    return ["## How it was run", how, f"```yaml\n{settings.as_yaml(names_only=True)}\n```"]
+    return "\n\n".join([*parts, HOW_IT_WAS_RUN]) + "\n"
 
 
 def _section(experiment: str, cells: Cells, settings: ReportSettings, folder: pathlib.Path) -> list[str]:

@@ -117,20 +117,16 @@ class ReportSettings:
             return columns
         return [conllu_column(self.train_path, column) for column in columns]
 
-    def as_yaml(self, *, names_only: bool = False) -> str:
-        """Return the settings as YAML that --config takes in any folder, or with files by their names alone."""
+    def as_yaml(self) -> str:
+        """Return the settings as YAML that --config takes in any folder."""
         values: dict[str, Any] = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
             if value not in (None, ()) and (self.task != "senses" or name in OF_SENSES)
         }
         for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
-            if name in values and names_only:
-                values[name] = os.path.basename(os.path.normpath(values[name]))
-            elif name in values and (os.path.exists(values[name]) or name == "save_dir"):
+            if name in values and (os.path.exists(values[name]) or name == "save_dir"):
                 values[name] = os.path.abspath(values[name])
-        if names_only:
-            values.pop("note")
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 

@@ -15,7 +15,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.pictures.senses import token_vectors
-from elmo_fast.report.page import NUMBERS, how_it_was_run, table
+from elmo_fast.report.page import HOW_IT_WAS_RUN, NUMBERS, table
 from elmo_fast.report.plan import ReportSettings
 from elmo_fast.tasks import read_examples
 from elmo_fast.tasks.formats import PER_WORD, UNSPECIFIED, format_of, opened_table
@@ -189,6 +189,6 @@ def senses_page(
         table(["accuracy, %", *[*groups][:2], f"against the {BASELINE}"], rows),
         f"{top} against {lower} (in the paper it knows more of senses): {against(right[top], right[lower])}.",
         f"`{NUMBERS}` has the accuracy for each word.",
-        *how_it_was_run(settings),
+        HOW_IT_WAS_RUN,
     ]
     return "\n\n".join(parts) + "\n", accuracy

@@ -127,16 +127,10 @@ class TaskConfig:
 
     def features(self) -> str:
         """Describe the BiLSTM's inputs for people."""
-        parts = []
-        if self.elmo != "none":
-            parts.append(f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})")
-        if self.vectors:
-            parts.append(f"vectors of {self.vectors}")
-        elif self.word_dim:
-            parts.append(f"random word embeddings of {self.word_dim}")
-        if self.characters:
-            parts.append("a character CNN")
-        return " + ".join(parts)
+        elmo = f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})"
+        words = f"vectors of {self.vectors}" if self.vectors else f"random word embeddings of {self.word_dim}"
+        parts = {elmo: self.elmo != "none", words: self.vectors or self.word_dim, "a character CNN": self.characters}
+        return " + ".join(part for part, used in parts.items() if used)
 
     def flat(self) -> dict[str, Any]:
         """All fields in a dictionary."""
