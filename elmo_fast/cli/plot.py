@@ -104,7 +104,7 @@ def in_sentences(
         _common.logger().info("sampled %d of %d tokens", len(occurrences), every)
     embedder = _common.load_embedder(options)
     number = layer_number(options.layer, embedder.elmo_bilm.num_layers)
-    total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
+    total = sum(map(len, {tuple(one.tokens) for one in occurrences}))
     with _common.Progress(options, total) as progress:
         vectors = occurrence_vectors(
             embedder, occurrences, number, batch_size=options.batch_size, progress=progress.add

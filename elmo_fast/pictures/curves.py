@@ -9,8 +9,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.pretrain.metrics import Metrics
 
-# The labels of each decade of a logarithmic axis.
-SUBS = (1, 2, 5)
 TITLES = {
     "perplexity": "perplexity per word, logarithmic",
     "speed": "tokens per second",
@@ -78,22 +76,16 @@ def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -
 
 
 def _logarithmic(axes: Any, way: str) -> None:
-    """Make an axis logarithmic, with labels at 1, 2 and 5 of every decade, two at least, and small ticks between."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
+    """Make an axis logarithmic, with labels at 1, 2 and 5 of every decade or, upwards, where there is room."""
+    from matplotlib.ticker import EngFormatter, LogFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     if math.isinf(getattr(axes.dataLim, f"minpos{way}")):
         return  # no positive number
     getattr(axes, f"set_{way}scale")("log")
-    low, high = getattr(axes, f"get_{way}lim")()
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    ticks = [float(f"{sub}e{decade}") for decade in decades for sub in SUBS]
-    if sum(low <= tick <= high for tick in ticks) < 2:
-        # Otherwise matplotlib writes 1.35, 1.4, 1.45, and the axis looks linear.
-        low, high = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
-        getattr(axes, f"set_{way}lim")(low, high)
-    axis = getattr(axes, f"{way}axis")
-    axis.set_major_locator(LogLocator(subs=SUBS))
-    fine = 10 if high < 4 * low else 1
-    axis.set_minor_locator(LogLocator(subs=[n / fine for n in range(fine + 1, 10 * fine)], numticks=999))
-    axis.set_major_formatter(EngFormatter(sep="") if way == "x" else StrMethodFormatter("{x:,.6g}"))
-    axis.set_minor_formatter(NullFormatter())
+    if way == "x":
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))

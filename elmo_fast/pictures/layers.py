@@ -20,9 +20,7 @@ MOST_BARS = 6  # mixes side by side; more are drawn as a table
 
 
 class _Results(TypedDict):
-    """The part of a task's results.json that is read."""
-
-    mix_weights: dict[str, list[float]]
+    mix_weights: dict[str, list[float]]  # of a task's results.json
 
 
 def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) -> dict[str, list[float]]:
@@ -93,11 +91,9 @@ def layer_name(number: int) -> str:
 
 def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
     """Draw matplotlib's Figure of the weights."""
-    layers = len(next(iter(groups.values())))
-    as_table = len(groups) > MOST_BARS
-    size = (
-        (0.5 + 1.4 * layers, 1.1 + 0.36 * len(groups)) if as_table else (max(6.0, 0.45 * layers * len(groups) + 2), 4.2)
-    )
+    layers, count = len(next(iter(groups.values()))), len(groups)
+    as_table = count > MOST_BARS
+    size = (0.5 + 1.4 * layers, 1.1 + 0.36 * count) if as_table else (max(6.0, 0.45 * layers * count + 2), 4.2)
     figure = new_figure(*size)
     axes = figure.subplots()
     (_table if as_table else _bars)(axes, groups)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,19 +37,17 @@ def write_projector(
     Raises: ElmoFastError for shapes that do not match, or a label with a tab or a line break.
     """
     not_a_string(words, "words", "a list of words")
-    if matrix.ndim != 2 or len(matrix) != len(words) or not len(words):
-        raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word, one or more; got {list(matrix.shape)}")
-    if not np.isfinite(matrix).all():
-        raise ElmoFastError("matrix must be finite; got NaN or infinite numbers")
+    if matrix.ndim != 2 or len(matrix) != len(words) or not len(words) or not np.isfinite(matrix).all():
+        what = f"matrix must be [{len(words)}, D], a row per word, one or more, of finite numbers"
+        raise ElmoFastError(f"{what}; got {list(matrix.shape)}, finite: {np.isfinite(matrix).all()}")
     table = {"word": words, **(columns or {})}
     for column, texts in table.items():
         if len(texts) != len(words):
             raise ElmoFastError(f"column {column!r} must have {len(words)} texts, one per word; got {len(texts)}")
         for row, text in enumerate([column, *texts]):
-            if not text.strip() or any(mark in text for mark in "\t\n\r"):
-                raise ElmoFastError(
-                    f"column {column!r}, row {row} must be a text without tabs and line breaks, not empty; got {text!r}"
-                )
+            if not text.strip() or re.search(r"[\t\n\r]", text):
+                what = "must be a text without tabs and line breaks, not empty"
+                raise ElmoFastError(f"column {column!r}, row {row} {what}; got {text!r}")
     place = pathlib.Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     with atomic_file(place / TENSORS) as aside:

@@ -6,7 +6,6 @@ self-contained HTML page, whose points show their sentences.
 
 import html
 import importlib.resources
-import json
 import math
 import os
 import re
@@ -19,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast._io.atomic_file import write_text
-from elmo_fast.embed.layers import layer_number
+from elmo_fast.embed.layers import Layers, combined_width, layer_number
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
+from elmo_fast.modules import BiLM
 from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.text import read_sentences
@@ -56,8 +56,6 @@ def find_occurrences(
 
     Raises: ElmoFastError if there is none, or for text that cannot be read.
     """
-    if word is not None and len(word.split()) != 1:
-        raise ElmoFastError(f"word must be one token without white space; got {word!r}")
     check_counts(most=most)
     expected = word if word is None or match_case else word.casefold()
     occurrences = [
@@ -66,10 +64,9 @@ def find_occurrences(
         for place, token in enumerate(tokens)
         if word is None or (token if match_case else token.casefold()) == expected
     ]
-    if not occurrences and word is None:
-        raise ElmoFastError(f"{os.fspath(path)}: contains no tokens")
     if not occurrences:
-        raise ElmoFastError(f"word must occur in the text; got {word!r}, which does not occur in {os.fspath(path)}")
+        what = "contains no tokens" if word is None else f"word must be a token of it; got {word!r}"
+        raise ElmoFastError(f"{os.fspath(path)}: {what}")
     if len(occurrences) <= most:
         return occurrences, len(occurrences)
     chosen = np.sort(np.random.default_rng(seed).choice(len(occurrences), most, replace=False))
@@ -87,28 +84,39 @@ def occurrence_vectors(
     """Return the vector of each occurrence in its sentence, [N, 2D] float32.
 
     Args:
-        embedder: an ElmoEmbedder without carried state (stateful=False).
+        embedder: an ElmoEmbedder; each sentence runs by itself, whether it carries state or not.
         layer: "top", or a number from 0 (0 has no context).
         batch_size: sentences per batch.
         progress: called with the number of tokens of each finished batch.
 
     Raises: ElmoFastError.
     """
-    if embedder.elmo_bilm.stateful:
-        raise ElmoFastError(
-            "embedder must be made with stateful=False, as each sentence runs by itself; got stateful=True"
-        )
     number = layer_number(layer, embedder.elmo_bilm.num_layers)
-    places: dict[int, list[int]] = {}
-    for index, occurrence in enumerate(occurrences):
-        places.setdefault(occurrence.line, []).append(index)
-    lines = list(places)
-    sentences = [occurrences[places[line][0]].tokens for line in lines]
-    out = np.empty((len(occurrences), embedder.elmo_bilm.get_output_dim()), np.float32)
-    for batch in run_batches(embedder.elmo_bilm, sentences, number, batch_size=batch_size):
+    return token_vectors(embedder.elmo_bilm, occurrences, number, batch_size=batch_size, progress=progress)
+
+
+def token_vectors(
+    bilm: BiLM,
+    occurrences: Sequence[Any],
+    layers: Layers,
+    *,
+    batch_size: int | None = None,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> npt.NDArray[np.float32]:
+    """Return the vector of each token in its sentence, the layers side by side, [N, W]; equal sentences run once.
+
+    occurrences: have `tokens` and `place`, as Occurrence; layers, batch_size: as in run_batches; progress: as in
+    occurrence_vectors.
+    """
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row, one in enumerate(occurrences):
+        rows.setdefault(tuple(one.tokens), []).append(row)
+    sentences = list(rows)
+    out = np.empty((len(occurrences), combined_width(layers, bilm.num_layers, bilm.get_output_dim())), np.float32)
+    for batch in run_batches(bilm, sentences, layers, batch_size=batch_size):
         for index, vectors in zip(batch.indices, batch.vectors(side_by_side=True), strict=True):
-            for where in places[lines[index]]:
-                out[where] = vectors[occurrences[where].place]
+            for row in rows[sentences[index]]:
+                out[row] = vectors[occurrences[row].place]
         progress(sum(map(len, batch.sentences)))
     return out
 
@@ -369,10 +377,6 @@ def write_senses_page(
         raise ElmoFastError(f"occurrences must be the {len(senses.labels)} that were clustered; got {len(occurrences)}")
     if not os.fspath(path).lower().endswith((".html", ".htm")):
         raise ElmoFastError(f"the page's name must end in .html; got {os.fspath(path)!r}")
-    sentences = [
-        (" ".join(tokens[:place]), tokens[place], " ".join(tokens[place + 1 :])) for _, place, tokens in occurrences
-    ]
-    data = [[occurrence.line + 1, *parts] for occurrence, parts in zip(occurrences, sentences, strict=True)]
     parts = {
         "language": html.escape(language),
         "title": html.escape(title_of(senses, word)),
@@ -382,16 +386,21 @@ def write_senses_page(
         "points": _points(senses, occurrences),
         "legend": "\n".join(map(_entry, range(len(senses.sizes)), senses.sizes, senses.typical)),
         "table": "\n".join(
-            f"<tr><td>{senses.labels[index] + 1}, line {occurrences[index].line + 1}</td>"
-            "<td>{} <b>{}</b> {}</td></tr>".format(*map(html.escape, sentences[index]))
+            f'<tr id="row{index}"><td>line {occurrences[index].line + 1}, cluster {senses.labels[index] + 1}</td>'
+            f"<td>{_sentence(occurrences[index])}</td></tr>"
             for index in np.argsort(senses.labels, kind="stable")
         ),
-        # JSON that cannot end a script element.
-        "data": json.dumps(data, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028"),
     }
     template = importlib.resources.files("elmo_fast.pictures").joinpath("senses_page.html").read_text(encoding="utf-8")
     # Every {{name}} is replaced once: inserted text is not searched again.
     write_text(path, re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template))
+
+
+def _sentence(occurrence: Occurrence) -> str:
+    """Return the sentence as HTML, the word in bold."""
+    words = list(map(html.escape, occurrence.tokens))
+    words[occurrence.place] = f"<b>{words[occurrence.place]}</b>"
+    return " ".join(words)
 
 
 def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
@@ -406,9 +415,9 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
         colour, marker = looks(cluster)
         sentence = html.escape(" ".join(occurrences[index].tokens))
         rows.append(
-            f'<g class="point c{cluster}" data-cluster="{cluster}" data-x="{x:.1f}" data-y="{y:.1f}" '
-            f'transform="translate({x:.1f} {y:.1f})" style="color:{colour}" tabindex="{0 if index == 0 else -1}" '
-            f'role="img" aria-label="cluster {cluster + 1}: {sentence}"><path d="{MARKERS[marker]}"/></g>'
+            f'<g class="point c{cluster}" data-cluster="{cluster}" transform="translate({x:.1f} {y:.1f})" '
+            f'style="color:{colour}" tabindex="{0 if index == 0 else -1}" role="img" '
+            f'aria-label="cluster {cluster + 1}: {sentence}"><circle r="16"/><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)
 

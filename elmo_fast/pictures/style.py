@@ -64,18 +64,12 @@ def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLU
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     settings = {"frameon": False, "fontsize": fontsize, "loc": "outside lower center"} | settings
-    room, labels = 0.97 * figure.bbox.width, list(entries)
-    for columns in [*range(min(most_columns, len(entries)), 0, -1), 1]:
-        legend = figure.legend(entries.values(), labels, ncols=columns, **settings)
-        extent = legend.get_window_extent()
-        if extent.width <= room:
-            break
-        legend.remove()
-        if columns == 1:
-            most = int(max(map(len, labels)) * (room / extent.width) ** 1.2) - 8
-            labels = [middle_cut(label, most) for label in labels]
+    most = int(figure.get_figwidth() * 72 / (0.62 * fontsize)) - 8  # characters of a line, besides a line's sample
+    labels = [middle_cut(label, most) for label in entries]
+    columns = most // (8 + max(map(len, labels)))
+    legend = figure.legend(entries.values(), labels, ncols=max(1, min(columns, most_columns, len(labels))), **settings)
     legend._legend_box.align = "left"
-    figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
+    figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def middle_cut(text: str, most: int) -> str:
@@ -113,11 +107,10 @@ def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
     regular = [font for font in font_manager.fontManager.ttflist if font.style == "normal" and font.weight == 400]
     # matplotlib's own font of last resort has a box for every character.
     fonts = sorted({font.name: font.fname for font in regular if not font.name.startswith("Last Resort")}.items())
-    while missing:
-        name, has = max(((name, missing & _characters(path)) for name, path in fonts), key=lambda item: len(item[1]))
-        if not has:
+    while missing and (best := max(fonts, key=lambda font: len(missing & _characters(font[1])))):
+        if missing.isdisjoint(has := _characters(best[1])):
             break
-        chosen.append(name)
+        chosen.append(best[0])
         missing -= has
     return chosen, missing
 

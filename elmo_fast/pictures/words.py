@@ -26,13 +26,7 @@ PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in 
 Floats = npt.NDArray[np.floating]
 
 
-class Box(NamedTuple):
-    """A rectangle: left, bottom, right, top."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
+Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Box | None]:
@@ -42,8 +36,6 @@ def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: B
         points: [N, 2], in pixels.
         sizes: width and height of the labels of the first len(sizes) points; the other points have none.
         bounds: labels stay inside it.
-
-    Raises: nothing.
     """
     placed: list[Box | None] = []
     occupied = np.hstack([points - RADIUS, points + RADIUS])  # the points, then the labels: [n, 4]
@@ -58,7 +50,7 @@ def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: B
         inside = (boxes[:, :2] >= bounds[:2]).all(1) & (boxes[:, 2:] <= bounds[2:]).all(1)
         free = boxes[inside & ~clash.any(0)][:1]
         occupied = np.vstack([occupied, free])
-        placed.append(Box(*free[0].tolist()) if len(free) else None)
+        placed.append(tuple(free[0].tolist()) if len(free) else None)
     return placed
 
 
@@ -108,10 +100,8 @@ def words_picture(
     if matrix.ndim != 2 or len(matrix) != len(words):
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
     if arrows and (method == "tsne" or len(words) % 2):
-        raise ElmoFastError(
-            'arrows need an even number of words (from, to, from, to) and method="pca", as t-SNE keeps no directions; '
-            f"got {len(words)} words and {method!r}"
-        )
+        what = 'an even number of words (from, to, from, to) and method="pca", as t-SNE keeps no directions'
+        raise ElmoFastError(f"arrows need {what}; got {len(words)} words and {method!r}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     unit = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
     if arrows and (same := np.flatnonzero((unit[1::2] == unit[::2]).all(1))).size:
@@ -121,9 +111,8 @@ def words_picture(
     if arrows and len(words) > 2:
         steps = unit_rows(unit[1::2] - unit[::2])
         cosine = (steps @ steps.T)[np.triu_indices(len(steps), 1)].mean()
-        plane = plane._replace(
-            how=f"{plane.how}; mean cosine of two arrows in {matrix.shape[1]} dimensions: {cosine:.2f}"
-        )
+        how = f"mean cosine of two arrows in {matrix.shape[1]} dimensions: {cosine:.2f}"
+        plane = plane._replace(how=f"{plane.how}; {how}")
     kind = "words" if len(set(words)) == len(words) else "tokens"
     with fonts_for([title, *words[:most_labels]]):
         figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} {kind}", arrows)
@@ -145,10 +134,9 @@ def picture(
     if arrows:
         axes.set_aspect("equal", adjustable="datalim")
         axes.apply_aspect()  # labels are placed by the final limits
+        looks = {"arrowstyle": "->", "color": COLOURS[1], "shrinkA": 3, "shrinkB": 3}
         for start, end in zip(plane.points[::2], plane.points[1::2], strict=True):
-            axes.annotate(
-                "", end, start, arrowprops={"arrowstyle": "->", "color": COLOURS[1], "shrinkA": 3, "shrinkB": 3}
-            )
+            axes.annotate("", end, start, arrowprops=looks)
     labels = label_points(axes, plane.points, words[:most_labels])
     dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
@@ -165,19 +153,17 @@ def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[st
     """Write the texts next to the first len(texts) points where there is room; return the place of each, in pixels."""
     axes.get_xlim()  # the limits are computed when asked for, not when the transform is
     pixels = axes.transData.transform(points)
-    bounds = axes.get_window_extent()
     sizes = []
     for text in texts:
         artist = axes.text(0, 0, shown(text), fontsize=FONT)
         extent = artist.get_window_extent()
         artist.remove()
         sizes.append((extent.width + 2 * MARGIN, extent.height + 2 * MARGIN))
-    labels = place_labels(pixels, sizes, Box(bounds.x0, bounds.y0, bounds.x1, bounds.y1))
+    labels = place_labels(pixels, sizes, axes.get_window_extent().extents)
     to_data = axes.transData.inverted().transform
     looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
     for text, label, pixel in zip(texts, labels, pixels, strict=False):
         if label is not None:
-            centre = np.array([label.left + label.right, label.bottom + label.top]) / 2
-            offset = (centre - pixel) * 72 / axes.figure.dpi
+            offset = (np.add(label[:2], label[2:]) / 2 - pixel) * 72 / axes.figure.dpi
             axes.annotate(shown(text), to_data(pixel), offset, **looks, annotation_clip=False)
     return labels

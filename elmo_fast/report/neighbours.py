@@ -1,6 +1,5 @@
 """Nearest neighbours of ambiguous words: one list by static vectors, one per use by the biLM (the paper's table 4)."""
 
-import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -18,8 +17,7 @@ from elmo_fast.tokens import TextTokens, in_context
 
 WORDS, CONTEXT = 5, 5
 SHOWN = 4
-# An ambiguous word's second tag occurs that often; its examples are sentences of that many words.
-RARE, SHORTEST, LONGEST = 5, 5, 30
+RARE = 5  # how often an ambiguous word's second tag occurs
 
 # Lower-case word -> tag, the most frequent first -> its tokens as (sentence, place), in text order.
 Token = tuple[int, int]
@@ -37,33 +35,25 @@ def uses_of(examples: Sequence[Example]) -> Uses:
 
 def ambiguous(uses: Uses, count: int) -> list[str]:
     """Return the `count` alphabetic words whose second most frequent tag occurs most often."""
-    second = {
-        word: len([*tags.values()][1])
-        for word, tags in uses.items()
-        if len(tags) > 1 and word.isalpha() and len(word) > 2
-    }
-    ranked = sorted((-number, word) for word, number in second.items() if number >= RARE)
+    tagged = ((word, [*map(len, tags.values())]) for word, tags in uses.items() if word.isalpha() and len(word) > 2)
+    ranked = sorted((-counts[1], word) for word, counts in tagged if len(counts) > 1 and counts[1] >= RARE)
     return [word for _, word in ranked[:count]]
 
 
-def two_senses(word: str, uses: Uses, examples: Sequence[Example]) -> list[Token]:
-    """Return a token of each of the two most frequent tags of a word of `uses`, in short sentences if there are any."""
-    senses = []
-    for tokens in [*uses[word].values()][:2]:
-        short = [token for token in tokens if SHORTEST <= len(examples[token[0]].words) <= LONGEST]
-        senses.append((short or tokens)[0])
-    return senses
+def two_senses(word: str, uses: Uses) -> list[Token]:
+    """Return the first token of each of the two most frequent tags of a word of `uses`."""
+    return [tokens[0] for tokens in [*uses[word].values()][:2]]
 
 
 def nearest_elsewhere(text: TextTokens, tokens: Sequence[Token], topn: int) -> list[list[Token]]:
     """For each token, the `topn` nearest in other sentences, nearest first."""
     queries = text.vectors[[text.starts[sentence] + place for sentence, place in tokens]]
     longest = max(len(text.sentences[sentence]) for sentence, _ in tokens)
-    neighbours_elsewhere = []
-    for (sentence, _), row in zip(tokens, nearest(text.vectors, queries, topn + longest).rows.tolist(), strict=True):
-        others = (other for other in map(text.where, row) if other[0] != sentence)
-        neighbours_elsewhere.append(list(itertools.islice(others, topn)))
-    return neighbours_elsewhere
+    rows = nearest(text.vectors, queries, topn + longest).rows.tolist()
+    return [
+        [other for other in map(text.where, row) if other[0] != sentence][:topn]
+        for (sentence, _), row in zip(tokens, rows, strict=True)
+    ]
 
 
 def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[str]:
@@ -73,12 +63,9 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
     """
     uses = uses_of(examples[: settings.neighbour_text])
     words = [word.lower() for word in settings.words] or ambiguous(uses, WORDS)
-    for word in words:
-        if word not in uses:
-            raise ElmoFastError(
-                f"--words: {word!r} does not occur in the first {settings.neighbour_text} sentences of the labelled "
-                "training text (--neighbour_text)"
-            )
+    if missing := [word for word in words if word not in uses]:
+        where = f"the first {settings.neighbour_text} sentences of the labelled training text (--neighbour_text)"
+        raise ElmoFastError(f"--words: {missing[0]!r} does not occur in {where}")
     return words
 
 
@@ -109,7 +96,7 @@ def neighbours(
         asked = []
         if static is not None:
             asked.append(["static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
-        senses = two_senses(word, uses, examples)
+        senses = two_senses(word, uses)
         for token, near in zip(senses, nearest_elsewhere(text, senses, 3 * SHOWN), strict=True):
             different = list(dict.fromkeys(map(shown, near)))  # a text may contain a sentence twice
             asked.append([f"biLM: {shown(token)}", "<br>".join(different[:SHOWN])])

@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import re
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -48,22 +47,26 @@ def comparison(one: Spread, other: Spread) -> int:
     return int(one.low > other.high) - int(other.low > one.high)
 
 
+def cells_of(cells: Cells, experiment: str, target: Target) -> list[Cell]:
+    """Return the cells of an experiment for a column, in the order of the plan; empty if it was not requested."""
+    return [cell for cell in cells if (cell.experiment, cell.target) == (experiment, target)]
+
+
+def on_test(cell: Cell) -> Spread:
+    """Summarize a cell's scores on the test text."""
+    return Spread.of([run["test"]["f1"] for run in cell.runs])
+
+
 def scores(cells: Cells, experiment: str, target: Target) -> dict[str, Spread]:
-    """Return label -> test scores, in the order of the plan; empty if the experiment was not requested."""
-    return {
-        cell.label: Spread.of([run["test"]["f1"] for run in cell.runs])
-        for cell in cells
-        if (cell.experiment, cell.target) == (experiment, target)
-    }
+    """Return label -> test scores of `cells_of`."""
+    return {cell.label: on_test(cell) for cell in cells_of(cells, experiment, target)}
 
 
 def curves(cells: Cells, target: Target) -> tuple[dict[float, Spread], dict[float, Spread]]:
     """Return the curves of the baseline and of + ELMo: fraction of the training data, ascending -> test scores."""
     spreads: tuple[dict[float, Spread], dict[float, Spread]] = {}, {}
-    shares = [cell for cell in cells if (cell.experiment, cell.target) == ("share", target)]
-    for cell in sorted(shares, key=lambda cell: cell.changes["train_share"]):
-        curve = spreads[0 if cell.changes["elmo"] == "none" else 1]
-        curve[cell.changes["train_share"]] = Spread.of([run["test"]["f1"] for run in cell.runs])
+    for cell in sorted(cells_of(cells, "share", target), key=lambda cell: cell.changes["train_share"]):
+        spreads[cell.changes["elmo"] != "none"][cell.changes["train_share"]] = on_test(cell)
     return spreads
 
 
@@ -79,14 +82,9 @@ def column_name(target: Target) -> str:
 
 def metric(cells: Cells) -> str:
     """Return the name of the scores, of each column if they differ: for labels, F1 over all of them is the accuracy."""
-    names = {
-        target: "F1 of spans" if cell.runs[0]["test"]["spans"] else "accuracy"
-        for target in targets_of(cells)
-        for cell in cells
-        if cell.target == target
-    }
+    names = {cell.target: "F1 of spans" if cell.runs[0]["test"]["spans"] else "accuracy" for cell in cells}
     if len(set(names.values())) == 1:
-        return next(iter(names.values()))
+        return names.popitem()[1]
     return ", ".join(f"{name} ({column_name(target)})" for target, name in names.items())
 
 
@@ -101,14 +99,11 @@ def dev_curves(cells: Cells, path: pathlib.Path) -> str:
     """Draw the development score after each epoch, a line per seed, of the baseline and of + ELMo."""
 
     def draw(axes: Any, target: Target) -> str:
-        compared = [cell for cell in cells if (cell.experiment, cell.target) == ("help", target)]
-        for cell, colour in zip(compared, (BLUE, ORANGE), strict=True):
+        for cell, colour in zip(cells_of(cells, "help", target), (BLUE, ORANGE), strict=True):
             for number, run in enumerate(cell.runs):
                 values = [100 * row["score"] for row in run["epochs"]]
                 label = None if number else shown(cell.label)
-                axes.plot(
-                    range(1, len(values) + 1), values, color=colour, label=label, marker="." if values[1:] else "o"
-                )
+                axes.plot(range(1, len(values) + 1), values, color=colour, label=label, marker=".")
                 axes.plot(run["best_epoch"], values[run["best_epoch"] - 1], color=colour, marker="o")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("epoch (a circle at the best)")
@@ -148,11 +143,7 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
         axes.errorbar(places, means, reach, fmt="none", ecolor="#333333", capsize=3)
         lowest = min(100 * value.low for value in values)
         span = max(means) - lowest + 2
-        bottom = max(0, lowest - 0.35 * span)
-        axes.set_ylim(bottom, max(means) + 0.25 * span)
-        for place, mean in zip(places, means, strict=True):  # below the error bars, which end above `lowest`
-            looks = {"ha": "center", "va": "center", "color": "white", "fontsize": 10}
-            axes.text(place, (bottom + lowest) / 2, f"{mean:.1f}", **looks)
+        axes.set_ylim(max(0, lowest - 0.35 * span), max(means) + 0.25 * span)
         axes.set_xticks(places, list(layer_spreads))
         return f"{column_name(target)} (axis does not start at 0)"
 
@@ -160,11 +151,7 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
 
 
 def _panels(
-    cells: Cells,
-    size: tuple[float, float],
-    path: pathlib.Path,
-    draw: Callable[[Any, Target], str],
-    split: str = "test",
+    cells: Cells, size: tuple[float, float], path: pathlib.Path, draw: Callable[[Any, Target], str], split: str = "test"
 ) -> str:
     """Write a picture of one panel per column of labels, side by side; `draw` fills a panel and returns its title."""
     targets = targets_of(cells)
@@ -186,41 +173,30 @@ def mean_weights(cell: Cell, mix: str) -> list[float]:
 
 def weights_table(cells: Cells) -> str:
     """Show what λ does to the weights of the layers: a row per column of labels and λ."""
-    mixed = [cell for cell in cells if cell.experiment == "regularisation" and cell.changes.get("layer") == "mix"]
-    weights = [mean_weights(cell, "input") for cell in mixed]
-    rows = [
-        [
-            column_name(cell.target),
-            f"{cell.changes['mix_l2']:g}",
-            *(f"{each:.3f}" for each in [*row, max(row) - min(row)]),
-        ]
-        for cell, row in zip(mixed, weights, strict=True)
-    ]
-    return table(["labels", "λ", *map(layer_name, range(len(weights[0]))), "largest less smallest"], rows)
+    rows = []
+    for cell in cells:
+        if cell.experiment == "regularisation" and cell.changes.get("layer") == "mix":
+            weights = mean_weights(cell, "input")
+            numbers = [f"{each:.3f}" for each in [*weights, max(weights) - min(weights)]]
+            rows.append([column_name(cell.target), f"{cell.changes['mix_l2']:g}", *numbers])
+    return table(["labels", "λ", *map(layer_name, range(len(weights))), "largest less smallest"], rows)
 
 
 def weight_map(cells: Cells, path: pathlib.Path) -> str:
     """Draw the learned weight of each layer, mean over seeds, for every place and column: figure 2 of the paper."""
-    groups = {
-        f"{column_name(cell.target)}, {cell.label}"
-        + (f": {mix}" if len(cell.runs[0]["mix_weights"]) > 1 else ""): mean_weights(cell, mix)
-        for cell in cells
-        if cell.experiment == "placement"
-        for mix in cell.runs[0]["mix_weights"]
-    }
+    groups = {}
+    for cell in cells:
+        mixes = cell.runs[0]["mix_weights"] if cell.experiment == "placement" else []
+        for mix in mixes:
+            name = f"{column_name(cell.target)}, {cell.label}" + (f": {mix}" if len(mixes) > 1 else "")
+            groups[name] = mean_weights(cell, mix)
     layer_weights(groups, path, "Learned weights of the layers, mean of the seeds")
     return path.name
 
 
-# A score, a fraction, a difference, or none: "88.29 ± 0.01", "41.0%", "**+8.13**".
-NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?|none")
-
-
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table: number columns are right-aligned, others and the first are left-aligned."""
-    others = [[row[place] for row in rows] for place in range(1, len(header))]
-    marks = [":--", *("--:" if column and all(map(NUMBER.fullmatch, column)) else ":--" for column in others)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
+    """Return a Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, [":--"] * len(header), *rows))
 
 
 def help_table(cells: Cells) -> str:
@@ -240,9 +216,8 @@ def epochs_needed(cells: Cells, target: Target) -> tuple[list[int], list[float]]
 
     The latter is infinite if no epoch does. Empty lists if the experiment was not requested.
     """
-    compared = [cell.runs for cell in cells if (cell.experiment, cell.target) == ("help", target)]
     base, elmo = list[int](), list[float]()
-    for without, with_elmo in zip(*compared, strict=True):
+    for without, with_elmo in zip(*(cell.runs for cell in cells_of(cells, "help", target)), strict=True):
         best = without["epochs"][without["best_epoch"] - 1]["score"]
         reached = (epoch for epoch, row in enumerate(with_elmo["epochs"], start=1) if row["score"] >= best)
         base.append(without["best_epoch"])
@@ -254,8 +229,7 @@ def updates_table(cells: Cells, batch_size: int) -> str:
     """Compare the updates until the baseline's best development score: the means of the seeds."""
     rows = []
     for target in targets_of(cells):
-        runs = next(cell.runs for cell in cells if (cell.experiment, cell.target) == ("help", target))
-        steps = math.ceil(runs[0]["sentences"] / batch_size)
+        steps = math.ceil(cells_of(cells, "help", target)[0].runs[0]["sentences"] / batch_size)
         base, elmo = (statistics.fmean(epochs) * steps for epochs in epochs_needed(cells, target))
         reached = ["not in every run", "none"] if math.isinf(elmo) else [f"{elmo:,.0f}", f"{1 - elmo / base:.1%}"]
         rows.append([column_name(target), f"{base:,.0f}", *reached])
@@ -290,6 +264,7 @@ HOW_JUDGED = (
     '"Yes" means that every seed of one side scored above every seed of the other, "no, the opposite" the reverse; '
     "if the ranges overlap, the seeds may explain the difference."
 )
+HOW_IT_WAS_RUN = f"## How it was run\n\n`elmo-fast report --config {SETTINGS}` runs it again."
 # Of each experiment the paper's findings: the claim, the row that is better, the row that is worse.
 FINDINGS = {
     "help": [("ELMo helps (table 1)", 1, 0)],
@@ -311,18 +286,17 @@ def claims(cells: Cells) -> str:
     """Return a table: the paper's finding, the labels, the verdict, and the scores behind it."""
     rows: list[list[str]] = []
 
-    def judge(claim: str, better: tuple[str, Spread], worse: tuple[str, Spread], experiment: str) -> None:
-        both = (better[0], worse[0])
-        judged = [cell for cell in cells if cell[:2] == (experiment, target) and cell.label.startswith(both)]
-        verdict = "; ".join(filter(None, [VERDICTS[comparison(better[1], worse[1])], unfinished(judged)]))
-        rows.append([claim, column_name(target), verdict, f"{better[0]} {better[1]}; {worse[0]} {worse[1]}"])
+    def judge(claim: str, better: Cell, worse: Cell) -> None:
+        sides = on_test(better), on_test(worse)
+        verdict = "; ".join(filter(None, [VERDICTS[comparison(*sides)], unfinished([better, worse])]))
+        rows.append([claim, column_name(target), verdict, f"{better.label} {sides[0]}; {worse.label} {sides[1]}"])
 
     for target in targets_of(cells):
         for experiment, findings in FINDINGS.items():
-            if spreads := list(scores(cells, experiment, target).items()):
-                for claim, better, worse in findings:
-                    if spreads[better] != spreads[worse]:
-                        judge(claim, spreads[better], spreads[worse], experiment)
+            some = cells_of(cells, experiment, target)
+            for claim, better, worse in findings if some else ():
+                if some[better] != some[worse]:
+                    judge(claim, some[better], some[worse])
         epochs = epochs_needed(cells, target)
         if epochs[0]:
             fewer = {(with_elmo < base) - (with_elmo > base) for base, with_elmo in zip(*epochs, strict=True)}
@@ -334,15 +308,14 @@ def claims(cells: Cells) -> str:
         if not base:
             continue
         least, most = min(base), max(base)
-        claim = f"ELMo helps where data is scarce (figure 1), here at {least:.1%}"
-        judge(claim, ("+ ELMo", elmo[least]), ("baseline", base[least]), "share")
+        scarce = [cell for cell in cells_of(cells, "share", target) if cell.changes["train_share"] == least]
+        judge(f"ELMo helps where data is scarce (figure 1), here at {least:.1%}", scarce[1], scarce[0])
         # The smallest fraction at which + ELMo reaches the baseline's score on its largest.
         needed = min((share for share in elmo if elmo[share].mean >= base[most].mean), default=most)
-        verdict, evidence = "no", f"+ ELMo {elmo[most]}; baseline {base[most]}, both with {most:.1%}"
-        if needed < most:
-            verdict, evidence = "yes", f"+ ELMo {elmo[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
+        verdict = f"{'yes' if needed < most else 'no'}, by the means"
+        evidence = f"+ ELMo {elmo[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
         claim = "with ELMo less data gives the score that the baseline needs all for (section 5.4)"
-        rows.append([claim, column_name(target), f"{verdict}, by the means", evidence])
+        rows.append([claim, column_name(target), verdict, evidence])
     return table(["in the paper", "labels", "here", "scores"], rows)
 
 
@@ -378,13 +351,7 @@ def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str
             parts += [f"## {title}", text.format(metric=metric(cells)), *_section(experiment, cells, settings, folder)]
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
-    return "\n\n".join([*parts, *how_it_was_run(settings)]) + "\n"
-
-
-def how_it_was_run(settings: ReportSettings) -> list[str]:
-    """Return the page's last section."""
-    how = f"`elmo-fast report --config {SETTINGS}` runs it again, with the paths that are left out here:"
-    return ["## How it was run", how, f"```yaml\n{settings.as_yaml(names_only=True)}\n```"]
+    return "\n\n".join([*parts, HOW_IT_WAS_RUN]) + "\n"
 
 
 def _section(experiment: str, cells: Cells, settings: ReportSettings, folder: pathlib.Path) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -111,28 +111,22 @@ class ReportSettings:
         """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
         columns: list[str | None] = list(self.column) or [None]
         if self.column and is_table(format_of(self.train_path, self.format), self.column[0], None):
-            raise ElmoFastError(
-                f"--column chooses no labels of a table; got {', '.join(self.column)}: leave it out and call the "
-                "columns text and label"
-            )
+            advice = "leave it out and call the columns text and label"
+            raise ElmoFastError(f"--column chooses no labels of a table; got {', '.join(self.column)}: {advice}")
         if format_of(self.train_path, self.format) != "conllu":
             return columns
         return [conllu_column(self.train_path, column) for column in columns]
 
-    def as_yaml(self, *, names_only: bool = False) -> str:
-        """Return the settings as YAML that --config takes in any folder, or with files by their names alone."""
+    def as_yaml(self) -> str:
+        """Return the settings as YAML that --config takes in any folder."""
         values: dict[str, Any] = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
             if value not in (None, ()) and (self.task != "senses" or name in OF_SENSES)
         }
         for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
-            if name in values and names_only:
-                values[name] = os.path.basename(os.path.normpath(values[name]))
-            elif name in values and (os.path.exists(values[name]) or name == "save_dir"):
+            if name in values and (os.path.exists(values[name]) or name == "save_dir"):
                 values[name] = os.path.abspath(values[name])
-        if names_only:
-            values.pop("note")
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
@@ -140,39 +134,18 @@ class ReportSettings:
 HELP = docstrings(TaskConfig) | docstrings(ReportSettings)
 
 
-class _Scores(TypedDict):
-    f1: float
-    spans: bool
-
-
-class _Epoch(TypedDict):
-    score: float
-
-
-class RunResult(TypedDict):
-    """The part of a run's results.json that is read."""
-
-    dev: _Scores
-    test: _Scores
-    seconds: float
-    mix_weights: dict[str, list[float]]
-    epochs: list[_Epoch]
-    best_epoch: int
-    sentences: int
-
-
 class Cell(NamedTuple):
     """A setting, its place in the tables, and its runs.
 
     experiment: of settings.EXPERIMENTS; target: the column of labels, None for the default; label: the row's name;
-    changes: what it changes in the task's configuration; runs: a result per seed, once they are run.
+    changes: what it changes in the task's configuration; runs: the results.json of each seed, once they are run.
     """
 
     experiment: str
     target: str | None
     label: str
     changes: dict[str, Any]
-    runs: Sequence[RunResult] = ()
+    runs: Sequence[dict[str, Any]] = ()
 
 
 def cells(settings: ReportSettings, layers: int) -> list[Cell]:
@@ -202,27 +175,15 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
             for label, changes in both
         ],
     }
-    return [
-        Cell(experiment, target, label, changes)
-        for target in settings.targets
-        for experiment in rows
-        if experiment in settings.experiments
-        for label, changes in rows[experiment]
-    ]
+    asked = [name for name in rows if name in settings.experiments]
+    return [Cell(name, target, *row) for target in settings.targets for name in asked for row in rows[name]]
 
 
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     """Return the configuration of one run of a cell; `key_of` determines its folder."""
-    values: dict[str, Any] = {
-        **{
-            each.name: getattr(settings, each.name)
-            for each in dataclasses.fields(TaskConfig)
-            if hasattr(settings, each.name)
-        },
-        "column": cell.target,
-        "seed": seed,
-        **cell.changes,
-    }
+    names = [field.name for field in dataclasses.fields(TaskConfig) if hasattr(settings, field.name)]
+    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    values |= {"column": cell.target, "seed": seed, **cell.changes}
     if values["elmo"] == "none":
         values["model"] = values["prefix"] = None
     return TaskConfig(**values)

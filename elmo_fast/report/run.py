@@ -25,7 +25,7 @@ from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import missing_model, pretrained_folder
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import NUMBERS, PAGE, SETTINGS, page, unfinished
-from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
+from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, cells, config_of, key_of
 from elmo_fast.report.senses import senses_page
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 from elmo_fast.tasks.cache import planned_caches
@@ -67,14 +67,12 @@ def run_all(
     for number, line in enumerate(_lines_of(waiting, settings.processes, device), start=1):
         left = (time.monotonic() - start) / number * (len(waiting) - number)
         report(f"run    {number} of {len(waiting)} | {line} | {duration(left)} left")
-    done = {key: _read(run) for key, run in runs.items()}
-    return [cell._replace(runs=[done[key] for key in of_cell]) for cell, of_cell in zip(plan, keys, strict=True)]
-
-
-def _read(folder: pathlib.Path) -> RunResult:
-    """Return the results of a run, checked against its manifest. Raises CheckpointError if they are damaged."""
     advice = "delete {folder} to repeat the run"
-    return read_folder(folder, [RESULTS], lambda run: read_json(run / RESULTS, RunResult), advice)
+    done = {
+        key: read_folder(run, [RESULTS], lambda place: read_json(place / RESULTS, dict[str, Any]), advice)
+        for key, run in runs.items()
+    }
+    return [cell._replace(runs=[done[key] for key in of_cell]) for cell, of_cell in zip(plan, keys, strict=True)]
 
 
 def _lines_of(configs: list[TaskConfig], processes: int, device: torch.device) -> Iterator[str]:
@@ -150,17 +148,12 @@ def write_report(
         report("computing neighbours")
         near = neighbours(words, splits["train"], model, settings, device)
     text = page(done, settings, [*_facts(splits, settings), *about], near, folder)
-    numbers = [
-        {
-            **{name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")},
-            "test": [run["test"]["f1"] for run in cell.runs],
-            "dev": [run["dev"]["f1"] for run in cell.runs],
-            "spans": cell.runs[0]["test"]["spans"],
-            "mix_weights": [run["mix_weights"] for run in cell.runs],
-            "seconds": [run["seconds"] for run in cell.runs],
-        }
-        for cell in done
-    ]
+    numbers = []
+    for cell in done:
+        row = {name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")}
+        row |= {split: [run[split]["f1"] for run in cell.runs] for split in ("test", "dev")}
+        row["spans"] = cell.runs[0]["test"]["spans"]
+        numbers.append(row | {name: [run[name] for run in cell.runs] for name in ("mix_weights", "seconds")})
     path = _written(folder, settings, text, numbers)
     if sentence := unfinished(done):
         report(f"note   {sentence}")

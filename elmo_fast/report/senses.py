@@ -11,17 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.embed.layers import unit_rows
-from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.pictures.layers import layer_name
-from elmo_fast.report.page import how_it_was_run, table
+from elmo_fast.pictures.senses import token_vectors
+from elmo_fast.report.page import HOW_IT_WAS_RUN, NUMBERS, table
 from elmo_fast.report.plan import ReportSettings
 from elmo_fast.tasks import read_examples
 from elmo_fast.tasks.formats import PER_WORD, UNSPECIFIED, format_of, opened_table
 
 BASELINE = "most frequent sense"
-MOST_WORDS = 20  # in the page's table of words
 Booleans = npt.NDArray[np.bool_]
 
 
@@ -66,9 +65,9 @@ def read_uses(
             warnings.warn(f"{os.fspath(path)}: {others}; positions count from 0", stacklevel=2)
         return uses
     return [
-        Use(word.lower(), tag, example.words, place)
-        for example in read_examples(path, format, column)
-        for place, (word, tag) in enumerate(zip(example.words, example.labels, strict=True))
+        Use(word.lower(), tag, words, place)
+        for words, tags, _ in read_examples(path, format, column)
+        for place, (word, tag) in enumerate(zip(words, tags, strict=True))
         if tag != UNSPECIFIED
     ]
 
@@ -82,11 +81,16 @@ def _use(where: str, record: dict[str, Any], tokens: list[str]) -> Use:
     word, sense, place = ("" if value is None else str(value).strip() for value in values)
     if not (word and sense):
         raise ElmoFastError(f"{where}: the columns word and sense must be filled; got {word!r} and {sense!r}")
-    places = [str(index) for index, token in enumerate(tokens) if token.lower() == word.lower()]
-    if place not in map(str, range(len(tokens))) if place else len(places) != 1:
+    if place and place not in map(str, range(len(tokens))):
+        raise ElmoFastError(
+            f"{where}: position must be the number of a token of {' '.join(tokens)!r:.80}, from 0 to "
+            f"{len(tokens) - 1}; got {place!r}"
+        )
+    places = [index for index, token in enumerate(tokens) if token.lower() == word.lower()]
+    if not place and len(places) != 1:
         raise ElmoFastError(
             f"{where}: {word!r} is {len(places)} of the tokens {' '.join(tokens)!r:.80}; name which by its number from "
-            f"0 in a column position, or choose another tokenizer; got {place!r}"
+            "0 in a column position, or choose another tokenizer"
         )
     return Use(word.lower(), sense, tokens, int(place or places[0]))
 
@@ -121,7 +125,8 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
     words = {use.word for use in asked}
     known = sorted((use for use in train if use.word in words), key=lambda use: -senses[use.word][use.sense])
     of_known, of_asked = (np.array([use.word for use in uses]) for uses in (known, asked))
-    vectors = _vectors(bilm, [*known, *asked])
+    beside = token_vectors(bilm, [*known, *asked], "all")
+    vectors = beside.reshape(len(beside), bilm.num_layers, -1).swapaxes(0, 1)
     answers = {BASELINE: np.array(first, object)}
     for layer in range(bilm.num_layers):
         found = np.empty(len(asked), object)
@@ -134,20 +139,6 @@ def sense_scores(bilm: BiLM, train: Sequence[Use], test: Sequence[Use]) -> Sense
         answers[layer_name(layer)][ambiguous] = found
     gold = np.array([use.sense for use in test], object)
     return SenseScores({way: answer == gold for way, answer in answers.items()}, ambiguous)
-
-
-def _vectors(bilm: BiLM, uses: Sequence[Use]) -> npt.NDArray[np.float32]:
-    """Return each layer's vector of each use, [L+1, N, 2D]; a sentence of several uses runs once."""
-    rows: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for row, use in enumerate(uses):
-        rows[tuple(use.tokens)].append(row)
-    sentences = list(rows)
-    out = np.empty((bilm.num_layers, len(uses), bilm.get_output_dim()), np.float32)
-    for batch in run_batches(bilm, sentences):
-        for index, vectors in zip(batch.indices, batch.vectors(), strict=True):
-            for row in rows[sentences[index]]:
-                out[:, row] = vectors[:, uses[row].place]
-    return out
 
 
 def against(one: Booleans, other: Booleans) -> str:
@@ -174,23 +165,13 @@ def senses_page(
     report(f"senses of {len(test):,} tokens, by {len(train):,} of training")
     right, ambiguous = sense_scores(bilm, train, test)
     counts, words = Counter((use.word, use.sense) for use in train), np.array([use.word for use in test])
-    several = Counter(words[ambiguous].tolist()).most_common()
     groups = {"all tokens": ambiguous | True}
-    if several:
+    if several := Counter(words[ambiguous].tolist()).most_common():
         groups |= {"of words with several senses": ambiguous} | {word: words == word for word, _ in several}
     accuracy = {name: {way: float(each[of].mean()) for way, each in right.items()} for name, of in groups.items()}
     rows = [
         [way, *(f"{100 * accuracy[name][way]:.1f}" for name in [*groups][:2]), against(each, right[BASELINE])]
         for way, each in right.items()
-    ]
-    by_word = [
-        [
-            word,
-            ", ".join(f"{sense} {number}" for (of, sense), number in counts.most_common() if of == word),
-            f"{tokens:,}",
-            *(f"{100 * share:.1f}" for share in accuracy[word].values()),
-        ]
-        for word, tokens in several[:MOST_WORDS]
     ]
     top, lower, known = layer_name(bilm.num_layers - 1), layer_name(1), {use.word for use in train}
     data = (
@@ -207,8 +188,7 @@ def senses_page(
         "Nothing is trained. The characters know no context, and give a spelling its most frequent sense.",
         table(["accuracy, %", *[*groups][:2], f"against the {BASELINE}"], rows),
         f"{top} against {lower} (in the paper it knows more of senses): {against(right[top], right[lower])}.",
-        f"The words with several senses, at most {MOST_WORDS}, and how often each sense occurs in training:",
-        table(["word", "senses", "test tokens", *right], by_word),
-        *how_it_was_run(settings),
+        f"`{NUMBERS}` has the accuracy for each word.",
+        HOW_IT_WAS_RUN,
     ]
     return "\n\n".join(parts) + "\n", accuracy

@@ -83,9 +83,8 @@ def cooccurrences(
     weights = [round(scale / distance) for distance in range(1, window + 1)]
     total = sum(map(len, numbers))
     if total >= (most := 2**63 // (2 * sum(weights))):
-        raise ElmoFastError(
-            f"cooccurrences: sums of {most:,} numbers and more might not fit 64 bits at window={window}; got {total:,}"
-        )
+        what = f"sums of {most:,} numbers and more might not fit 64 bits at window={window}"
+        raise ElmoFastError(f"cooccurrences: {what}; got {total:,}")
     threads, done = torch.get_num_threads(), 0
     if _native.C is None:
         return in_torch(numbers, words, num_words, weights, scale, symmetric)
@@ -125,10 +124,8 @@ def _in_file(numbers: _Numbers, folder: str) -> _Numbers:
 def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
     """Raise ElmoFastError unless all tensors are int32 on the host, and each number has a word."""
     op = "cooccurrences"
-    check_shapes(op, ("words", words, "numbers"))
-    for name, part in parts.items():
-        check_shapes(op, (name, part, "n"))
     for name, tensor in {**parts, "words": words}.items():
+        check_shapes(op, (name, tensor, "n"))
         check_dtype(op, name, tensor, torch.int32)
         if tensor.device.type != "cpu":
             raise ElmoFastError(f"{op}: {name} must be on the host; got {described(tensor)}")

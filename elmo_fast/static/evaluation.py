@@ -1,6 +1,7 @@
 """Evaluation of word vectors by gensim: analogies, and similarity of word pairs, with the known fraction of the set."""
 
 import contextlib
+import csv
 import math
 import os
 import re
@@ -62,10 +63,9 @@ class AnalogyScores(NamedTuple):
         parts = [*self.sections, *self[1:]]
         width = max(len(part.name) for part in parts)
         lines = [f"{'analogies':<{width}}  accuracy  coverage  correct / asked / questions"]
-        for name, *counts in parts:
-            part = Section(name, *counts)
-            shares = ["none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage)]
-            lines.append(f"{name:<{width}}  {shares[0]:>8}  {shares[1]:>8}  {' / '.join(map(str, counts))}")
+        for part in parts:
+            shares = ("none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage))
+            lines.append("{:<{}}  {:>8}  {:>8}  {} / {} / {}".format(part.name, width, *shares, *part[1:]))
         return "\n".join(lines)
 
 
@@ -127,9 +127,8 @@ def evaluate_analogies(
         if line.startswith(": "):
             sections.append([line])
         elif line and not sections:
-            raise ElmoFastError(
-                f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
-            )
+            what = 'wanted a line ": NAME" before the first question'
+            raise ElmoFastError(f"{path}, line {index + 1}: {what}, found {line[:60]!r}")
         elif len(words := line.split()) == 4:
             sections[-1].append(" ".join(words))
         elif line:
@@ -141,21 +140,17 @@ def evaluate_analogies(
         _, scores = vectors.to_gensim().evaluate_word_analogies(
             copy, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
         )
-    parts = [
-        Section(
-            score["section"], len(score["correct"]), len(score["correct"]) + len(score["incorrect"]), len(lines) - 1
-        )
-        for score, lines in zip(scores[:-1], sections, strict=True)
-    ]
+    parts = []
+    for score, lines in zip(scores[:-1], sections, strict=True):
+        right, wrong = len(score["correct"]), len(score["incorrect"])
+        parts.append(Section(score["section"], right, right + wrong, len(lines) - 1))
     if not any(part.asked for part in parts):
         _warn_of_none(path, "question")
-
-    def total(name: str, parts: Sequence[Section]) -> Section:
-        return Section(name, *(sum(part[place] for part in parts) for place in (1, 2, 3)))  # type: ignore[misc]
-
-    syntactic = [part for part in parts if part.name.startswith("gram")]
-    semantic = [part for part in parts if not part.name.startswith("gram")]
-    return AnalogyScores(parts, total("semantic", semantic), total("syntactic", syntactic), total("total", parts))
+    sums = []
+    for name, chosen in {"semantic": [False], "syntactic": [True], "total": [False, True]}.items():
+        some = [part for part in parts if part.name.startswith("gram") in chosen]
+        sums.append(Section(name, *(sum(part[place] for part in some) for place in (1, 2, 3))))  # type: ignore[misc]
+    return AnalogyScores(parts, *sums)
 
 
 def evaluate_similarity(
@@ -170,12 +165,12 @@ def evaluate_similarity(
     """Correlate the cosines of word pairs with human scores of those pairs.
 
     path: SimLex-999, WordSim-353 or MEN as published, or lines of two words and a number (other columns may surround
-        it), separated by tabs, commas or white space; a first line of names and lines that begin with # are left out,
-        and so are MEN's parts of speech (sun-n). None: WordSim-353 from gensim
+        it), separated by tabs, commas (a word may be quoted, as in CSV) or white space; a first line of names and lines
+        that begin with # are left out, and so are MEN's parts of speech (sun-n). None: WordSim-353 from gensim
     restrict_vocab, case_insensitive: as in evaluate_analogies
     unknown_as_zero: a pair with an unknown word has cosine 0 (gensim's dummy4unknown); otherwise it is skipped
     one_hot: score one-hot vectors of the same words instead, in which different words have cosine 0: the baseline
-    The correlations are NaN if fewer than two pairs are left, or one of the columns is constant.
+    The correlations are NaN if fewer than two pairs are left or, with scipy's warning, one of the columns is constant.
     Raises ElmoFastError for a file without pairs, MissingExtraError without gensim.
     Source: gensim's evaluate_word_pairs, which computes them.
     """
@@ -194,24 +189,14 @@ def evaluate_similarity(
     known = [set(map(spell, words)).issuperset(map(spell, pair[:2])) for pair in pairs]
     compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
     if compared > 1:
-        with warnings.catch_warnings(), _handed_over(map("\t".join, pairs)) as copy:
-            # scipy's and numpy's where they give NaN, of which the warning below says the reason.
-            warnings.filterwarnings(
-                "ignore", "An input array is (nearly )?constant|invalid value encountered in divide"
-            )
+        settings = {"case_insensitive": case_insensitive, "dummy4unknown": unknown_as_zero}
+        with _handed_over(map("\t".join, pairs)) as copy:
             both, ranked, _ = (
-                Vectors(words, matrix)
-                .to_gensim()
-                .evaluate_word_pairs(
-                    copy, restrict_vocab=None, case_insensitive=case_insensitive, dummy4unknown=unknown_as_zero
-                )
+                Vectors(words, matrix).to_gensim().evaluate_word_pairs(copy, restrict_vocab=None, **settings)
             )
         pearson, spearman = float(both[0]), float(ranked[0])
     if not any(known):
         _warn_of_none(path, "pair")
-    elif math.isnan(spearman) and not one_hot:
-        why = "only one pair has vectors" if compared == 1 else "scores or cosines are all equal, or a vector is zero"
-        warnings.warn(f"{path}: no correlation: {why}", stacklevel=2)
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
 
 
@@ -222,7 +207,10 @@ def _read_pairs(path: str) -> tuple[list[tuple[str, str, str]], list[int]]:
     """
     lines = [(index + 1, line) for index, line in read_lines(path) if line and not line.startswith("#")]
     first = lines[0][1] if lines else ""
-    rows = [line.split("\t" if "\t" in first else "," if "," in first else None) for _, line in lines]
+    if "\t" in first or "," in first:
+        rows = [next(csv.reader([line], delimiter="\t" if "\t" in first else ",")) for _, line in lines]
+    else:
+        rows = [line.split() for _, line in lines]
     numeric = [column for row in rows[1:] + rows[:1] for column in range(2, len(row)) if _is_finite(row[column])]
     score = numeric[0] if numeric else 2
     good = [len(row) > score and _is_finite(row[score]) for row in rows]
@@ -260,6 +248,5 @@ def _warn_of_none(path: str, what: str) -> None:
 def _warn_of(path: str, skipped: Sequence[int], columns: str) -> None:
     """Warn about the lines of these numbers."""
     if skipped:
-        warnings.warn(
-            f"{path}: {len(skipped)} lines are not {columns}, and are skipped (line {skipped[0]})", stacklevel=3
-        )
+        message = f"{path}: {len(skipped)} lines are not {columns}, and are skipped (line {skipped[0]})"
+        warnings.warn(message, stacklevel=3)

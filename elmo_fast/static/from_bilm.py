@@ -68,9 +68,9 @@ def write_word_vectors(
     if bilm.reads_words:
         raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
     if bilm.options.lexicon is not None:
+        advice = "use elmo-fast static export, in Python context_free_vectors"
         raise ElmoFastError(
-            "this model reads lexicons; bilm-tf's file of word vectors is for models of bytes: use elmo-fast static "
-            "export, in Python context_free_vectors"
+            f"this model reads lexicons, and bilm-tf's file of word vectors is for models of bytes: {advice}"
         )
     with atomic_hdf5(path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)
@@ -105,14 +105,12 @@ def averaged_vectors(
     """
     check_sentences(sentences)
     if iter(sentences) is sentences:
-        raise ElmoFastError(
-            "sentences must be a list or another iterable that can be read twice; got an iterator; give list(sentences)"
-        )
+        what = "a list or another iterable that can be read twice"
+        raise ElmoFastError(f"sentences must be {what}; got an iterator; give list(sentences)")
     embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)
     occurrences = count_words(sentences)
-    words = sorted(
-        (word for word, n in occurrences.items() if n >= min_count), key=lambda word: (-occurrences[word], word)
-    )
+    words = [word for word, count in occurrences.items() if count >= min_count]
+    words.sort(key=lambda word: (-occurrences[word], word))
     if not words:
         raise ElmoFastError(f"no word of the text occurs min_count={min_count} times; give a smaller min_count")
     words = words[:max_words]

@@ -55,11 +55,8 @@ def _as_words(name: str, value: Any) -> list[str]:
 def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
     """Return the words nearest to each query, without those that it consists of."""
     check_counts(topn=topn)
-    nearest_words = nearest(vectors.matrix, queries, topn + max(map(len, without)))
-    near = []
-    for left_out, rows, cosines in zip(
-        without, nearest_words.rows.tolist(), nearest_words.cosines.tolist(), strict=True
-    ):
-        pairs = [(vectors.words[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
+    near, results = [], nearest(vectors.matrix, queries, topn + max(map(len, without)))
+    for left_out, rows, cosines in zip(without, results.rows, results.cosines.tolist(), strict=True):
+        pairs = zip([vectors.words[row] for row in rows], cosines, strict=True)
         near.append([pair for pair in pairs if pair[0] not in left_out][:topn])
     return near

@@ -102,9 +102,8 @@ def train_word2vec(
             self.number += 1
             seconds = time.monotonic() - self.start
             if report is not None:
-                report(
-                    Epoch(self.number, epochs, model.negative, seconds, model.corpus_total_words / max(seconds, 1e-9))
-                )
+                speed = model.corpus_total_words / max(seconds, 1e-9)
+                report(Epoch(self.number, epochs, model.negative, seconds, speed))
 
     with _one_file(os.fspath(path), tokenizer) as corpus:
         model = models.Word2Vec(
@@ -122,31 +121,22 @@ def train_word2vec(
         )
         # gensim reads a file in C, so that workers do not wait for Python. Not with a hierarchical softmax: then even
         # one worker of gensim 4.4.0 gives different vectors every time.
-        text = {"corpus_file": corpus}
+        text: dict[str, Any] = {"corpus_file": corpus}
         if objective == "hs":
-            text = {"corpus_iterable": require("gensim.models.word2vec", "static", "Training").LineSentence(corpus)}
+            text = {"corpus_iterable": models.word2vec.LineSentence(corpus)}
         model.build_vocab(**text)
         if not len(model.wv):
-            raise ElmoFastError(
-                f"{os.fspath(path)}: no word occurs min_count={min_count} times; give a smaller min_count"
-                + (f" (or more than max_vocab_size={max_vocab_size} do, equally often)" if max_vocab_size else "")
-            )
+            more = f" (or more than max_vocab_size={max_vocab_size} do, equally often)" if max_vocab_size else ""
+            raise ElmoFastError(f"{path}: no word occurs min_count={min_count} times; give a smaller min_count{more}")
         if objective == "ns" and negative is None:
             model.negative = default_negative(model.corpus_total_words)
         if init_from is not None:
             init_from.copy_to(model.wv.index_to_key, model.wv.vectors)
-        trained, _ = model.train(
-            **text,
-            total_examples=model.corpus_count,
-            total_words=model.corpus_total_words,
-            epochs=epochs,
-            callbacks=[Passes()],
-        )
+        total = {"total_examples": model.corpus_count, "total_words": model.corpus_total_words}
+        trained, _ = model.train(**text, **total, epochs=epochs, callbacks=[Passes()])
         if not trained:
-            raise ElmoFastError(
-                f"{os.fspath(path)}: sample={sample} dropped every word of the text, so nothing was learned; give "
-                "sample=0, or more text"
-            )
+            why = f"sample={sample} dropped every word of the text, so nothing was learned"
+            raise ElmoFastError(f"{path}: {why}; give sample=0, or more text")
     return Vectors(list(model.wv.index_to_key), np.array(model.wv.vectors, np.float32))
 
 

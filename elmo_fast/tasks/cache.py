@@ -1,5 +1,6 @@
 """The layers of a frozen biLM for all words of a split: computed once, kept on disk, gathered into batches."""
 
+import functools
 import hashlib
 import json
 import math
@@ -20,7 +21,7 @@ from elmo_fast._runtime.memory import size
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.sentence_vectors import write_vectors
 from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, writing_cache_folder
-from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.tasks.formats import Example, text_rows, texts_of
@@ -56,8 +57,9 @@ class LayerCache:
 
     def subset(self, indices: Sequence[int]) -> "LayerCache":
         """Return the layers of only these sentences, in this order; nothing is copied."""
-        part = LayerCache(self._layers, self._lengths[np.asarray(indices, np.int64)])
-        part._starts = self._starts[np.asarray(indices, np.int64)]
+        rows = np.asarray(indices, np.int64)
+        part = LayerCache(self._layers, self._lengths[rows])
+        part._starts = self._starts[rows]
         return part
 
     def batch(self, indices: Sequence[int], layers: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
@@ -70,13 +72,11 @@ class LayerCache:
         rows = np.asarray(indices, np.int64)
         lengths, starts = self._lengths[rows], self._starts[rows]
         chosen = range(self.num_layers) if layers is None else layers
-        longest = int(lengths.max(initial=0))
-        out = np.empty((len(chosen), len(rows), longest, self.width), np.float32)
+        out = np.empty((len(chosen), len(rows), int(lengths.max(initial=0)), self.width), np.float32)
         for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             for index, layer in enumerate(chosen):
                 out[index, number, :length] = self._layers[layer, start : start + length]
-            if length < longest:
-                out[:, number, length:] = 0
+            out[:, number, length:] = 0
         return torch.from_numpy(out), torch.from_numpy(lengths)
 
 
@@ -109,9 +109,8 @@ def cached_layers(
 
     Raises: ElmoFastError: no words, or no room on the disk; OSError: the folder cannot be written.
     """
-    split = examples, only
     how: dict[str, Any] = {"max_tokens": max_tokens, "progress": progress, "report": report}
-    return cached_splits(model, {"examples": split}, folder, **how)["examples"]
+    return cached_splits(model, {"": (examples, only)}, folder, **how)[""]
 
 
 def cached_splits(
@@ -124,8 +123,23 @@ def cached_splits(
     report: Callable[[str], None] | None = None,
 ) -> dict[str, LayerCache]:
     """Return the layers of several splits, as cached_layers does, by name: name -> (examples, only)."""
-    plans = planned_caches(model, splits, folder, report)
-    return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
+    caches, say = dict[str, LayerCache](), report or (lambda sentence: warnings.warn(sentence, stacklevel=4))
+    sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
+    for name, (path, sentences, only, (depth, words, width)) in planned_caches(model, splits, folder, report).items():
+        lengths, is_new, layers = [len(words) for words in sentences], not path.exists(), _stored(path)
+        if layers is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            waits = f"{path}: waits for another process that computes it"
+            with file_lock(path.with_suffix(".lock"), functools.partial(say, waits)):
+                layers = _stored(path) if is_new else None
+                if layers is None:
+                    with writing_cache_folder(path, lengths, depth, width, path.name) as write:  # the longest first
+                        write_vectors(model, sentences, write, total=words, progress=progress, **sizes)
+                    layers = read_cache_folder(path).embeddings.swapaxes(0, 1)
+        caches[name] = LayerCache(layers, lengths)
+        if only is not None:
+            caches[name] = caches[name].subset(only)
+    return caches
 
 
 def planned_caches(
@@ -138,15 +152,13 @@ def planned_caches(
 
     Raises: ElmoFastError if the disk has no room for all of them.
     """
-    plans = {name: _Plan.of(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
-    missing = {plan.path: plan for plan in plans.values() if not plan.path.exists()}
-    if needed := sum(4 * math.prod(plan.shape) for plan in missing.values()):
+    plans = {name: _plan(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
+    missing = {plan.path: plan.shape for plan in plans.values() if not plan.path.exists()}
+    if needed := 4 * sum(map(math.prod, missing.values())):
         check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
-        words = sum(plan.shape[1] for plan in missing.values())
+        words = sum(shape[1] for shape in missing.values())
         if report is not None:
-            report(
-                f"cache  {size(needed)} in {os.fspath(folder)}: the biLM's layers for {words:,} words, computed once"
-            )
+            report(f"cache  {size(needed)} in {folder}: the biLM's layers for {words:,} words, computed once")
     return plans
 
 
@@ -158,54 +170,28 @@ class _Plan(NamedTuple):
     only: Sequence[int] | None
     shape: tuple[int, int, int]
 
-    @classmethod
-    def of(cls, model: BiLM, examples: Sequence[Example], only: Sequence[int] | None, folder: pathlib.Path) -> "_Plan":
-        """Plan a file of the sentences that are wanted or, if it exists, that of all sentences."""
-        sentences = texts_of(examples)
-        if not any(sentences):
-            raise ElmoFastError("examples must have at least one word; got none")
-        path = folder / _key(model, sentences)
-        if only is not None:
-            only = text_rows(only, len(sentences) // len(examples))
-        if only is not None and len(only) < len(sentences) and not path.exists():
+
+def _plan(model: BiLM, examples: Sequence[Example], only: Sequence[int] | None, folder: pathlib.Path) -> _Plan:
+    """Plan a file of the sentences that are wanted or, if it exists, of all sentences."""
+    sentences = texts_of(examples)
+    if not any(sentences):
+        raise ElmoFastError("examples must have at least one word; got none")
+    path = folder / _key(model, sentences)
+    if only is not None:
+        only = text_rows(only, len(sentences) // len(examples))
+        if len(only) < len(sentences) and not path.exists():
             sentences, only = [sentences[index] for index in only], None
             path = folder / _key(model, sentences)
-        return cls(path, sentences, only, (model.num_layers, sum(map(len, sentences)), model.get_output_dim()))
-
-
-def _filled(
-    model: BiLM, plan: _Plan, max_tokens: int, progress: Progress | None, report: Callable[[str], None] | None
-) -> LayerCache:
-    """Return the layers of a plan's file, which is computed if it is missing or damaged."""
-    path, sentences, only, (depth, _, width) = plan
-    lengths = [len(words) for words in sentences]
-    say = report or (lambda sentence: warnings.warn(sentence, stacklevel=5))
-    is_new, layers = not path.exists(), _stored(path)
-    if layers is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with file_lock(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
-            layers = _stored(path) if is_new else None
-            if layers is None:
-                sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
-                with writing_cache_folder(path, lengths, depth, width, path.name) as write:  # the longest first
-                    write_vectors(model, sentences, write, total=sum(lengths), progress=progress, **sizes)
-                layers = read_cache_folder(path).embeddings.swapaxes(0, 1)
-    cache = LayerCache(layers, lengths)
-    return cache if only is None else cache.subset(only)
+    return _Plan(path, sentences, only, (model.num_layers, sum(map(len, sentences)), model.get_output_dim()))
 
 
 def _stored(path: pathlib.Path) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
-    if not path.exists():
-        return None
     try:
-        file = read_cache_folder(path)
-        if file.metadata.get("made_from") != path.name:
-            raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
+        return read_cache_folder(path).embeddings.swapaxes(0, 1) if path.exists() else None
     except ElmoFastError as damage:
-        warnings.warn(f"{damage}; it is computed again", stacklevel=6)
+        warnings.warn(f"{damage}; it is computed again", stacklevel=5)
         return None
-    return file.embeddings.swapaxes(0, 1)
 
 
 def _key(model: BiLM, sentences: Sentences) -> str:

@@ -127,16 +127,10 @@ class TaskConfig:
 
     def features(self) -> str:
         """Describe the BiLSTM's inputs for people."""
-        parts = []
-        if self.elmo != "none":
-            parts.append(f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})")
-        if self.vectors:
-            parts.append(f"vectors of {self.vectors}")
-        elif self.word_dim:
-            parts.append(f"random word embeddings of {self.word_dim}")
-        if self.characters:
-            parts.append("a character CNN")
-        return " + ".join(parts)
+        elmo = f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})"
+        words = f"vectors of {self.vectors}" if self.vectors else f"random word embeddings of {self.word_dim}"
+        parts = {elmo: self.elmo != "none", words: self.vectors or self.word_dim, "a character CNN": self.characters}
+        return " + ".join(part for part, used in parts.items() if used)
 
     def flat(self) -> dict[str, Any]:
         """All fields in a dictionary."""
@@ -152,6 +146,9 @@ _NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
     "word_dim": ("vectors", lambda path: path is not None, "--vectors", "leave --vectors out"),
     "mix_l2": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
     "elmo_learning_rate": ("fine_tune", lambda tuned: not tuned, "a frozen biLM", "give --fine_tune true"),
+    "crf": ("task", lambda task: task == "classify", "--task classify", "give --task tag"),
+    "prefix": ("model", lambda model: model is None, "no --model", "give --model"),
+    "fine_tune": ("elmo", lambda elmo: elmo == "none", "--elmo none", "give --elmo input, output or both"),
     "copy_model": ("elmo", lambda elmo: elmo == "none", "--elmo none", "give --elmo input, output or both"),
     "cache_dir": ("fine_tune", lambda tuned: tuned, "--fine_tune true", "leave --fine_tune out"),
 }
@@ -177,30 +174,21 @@ def validate(config: TaskConfig) -> None:
         complaints.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
         complaints.append(f"--elmo {config.elmo} needs --model, a pretrained biLM: a folder, or a name such as mini")
-    if config.prefix is not None and config.model is None:
-        complaints.append(f"--prefix {config.prefix} chooses one of the ELMos of a model; give --model")
     if config.fine_tune and config.precision == "int8":
         complaints.append(
             "--fine_tune needs gradients, which int8 does not have: give --precision bfloat16 or --precision float32"
         )
-    if config.fine_tune and config.elmo == "none":
-        complaints.append("--fine_tune needs --elmo input, output or both")
     if config.elmo in ("none", "output") and not (config.vectors or config.word_dim or config.characters):
         complaints.append(
             "the BiLSTM has no features: give --elmo input, --vectors FILE, --word_dim 100 or --characters true"
         )
-    if config.crf and config.task == "classify":
-        complaints.append("--crf is for tagging; a classifier has one label per sentence")
     if config.metric == "spans" and config.task == "classify":
         complaints.append("--metric spans is for tagging; a classifier has one label per sentence")
-    needed = {"train_path": "sentences to train on", "dev_path": "sentences that choose the best epoch"}
-    needed["save_dir"] = "the folder to write"
-    complaints += [
-        f"{name} is missing: give --{name}, {what}" for name, what in needed.items() if not getattr(config, name)
-    ]
-    for name in ("train_path", "dev_path", "test_path", "vectors"):
+    for name in ("train_path", "dev_path", "test_path", "vectors", "save_dir"):
         path = getattr(config, name)
-        if path and not os.path.exists(path):
+        if not path and name in ("train_path", "dev_path", "save_dir"):
+            complaints.append(f"{name} is missing: give --{name}")
+        elif path and name != "save_dir" and not os.path.exists(path):
             complaints.append(f"--{name}: there is no file {path!r}")
     if config.model and config.elmo != "none" and (missing := missing_model(config.model)):
         complaints.append(f"--model {missing}")

@@ -25,7 +25,6 @@ from elmo_fast.tasks.formats import (
     conllu_column,
     format_of,
     is_number,
-    line_of,
     read_examples,
     text_rows,
     texts_of,
@@ -51,8 +50,7 @@ class Labels:
         self.names = list(names)
         self.index = {name: number for number, name in enumerate(self.names)}
         if not self.names or len(self.index) < len(self.names):
-            twice = [name for name, count in Counter(self.names).items() if count > 1]
-            raise ElmoFastError(f"labels must be one or more, all different; got {twice if twice else 'none'}")
+            raise ElmoFastError(f"labels must be one or more, all different; got {self.names or 'none'}")
 
     @classmethod
     def of(cls, examples: Iterable[Example]) -> "Labels":
@@ -76,16 +74,12 @@ class Labels:
 
         split: how the split is called in that sentence
         """
-        counts = Counter(label for example in examples for label in example.labels)
-        strange = Counter({label: count for label, count in counts.items() if label not in self.index})
-        if not strange:
-            return None
-        labels = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
+        labels = [label for example in examples for label in example.labels]
+        strange = Counter(label for label in labels if label not in self.index)
+        some = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
         more = f" and {len(strange) - _MOST_LISTED} more" if len(strange) > _MOST_LISTED else ""
-        return (
-            f"{split}: {strange.total()} of {counts.total()} labels do not occur in the training data: "
-            f"{labels}{more}; they give no loss and count as wrong"
-        )
+        what = f"{strange.total()} of {len(labels)} labels do not occur in the training data: {some}{more}"
+        return f"{split}: {what}; they give no loss and count as wrong" if strange else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +87,7 @@ class TaskData:
     """What training reads.
 
     files: split ("train", "dev", "test") -> all its sentences; kept: which of train are used; labels: of those; spans:
-    whether spans are scored; notes: on labels of dev and test that are not among them; warnings: on labels with which
-    scores mean less than they seem to.
+    whether spans are scored; notes: on raw text, and on labels with which scores mean less than they seem to.
     """
 
     files: dict[str, list[Example]]
@@ -102,7 +95,6 @@ class TaskData:
     labels: Labels
     spans: bool
     notes: list[str]
-    warnings: list[str]
 
     @property
     def train(self) -> list[Example]:
@@ -119,14 +111,12 @@ def read_data(config: TaskConfig) -> TaskData:
     files = {split: read_labelled(path, config) for split, path in paths.items() if path is not None}
     subset = shared_subset(len(files["train"]), config.train_share, config.seed)
     labels = Labels.of(files["train"][index] for index in subset)
-    notes = [labels.unseen(files[split], split) for split in files if split != "train"]
     spans = scores_spans(config, Counter(label for example in files["train"] for label in example.labels))
-    doubts = [
-        sentence
-        for split, examples in files.items()
-        for sentence in doubts_about(examples, str(paths[split]), config, spans=spans)
-    ]
-    return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
+    notes = [raw_text_note(files["train"], config.train_path, config)]
+    notes += [labels.unseen(files[split], split) for split in files if split != "train"]
+    for split, examples in files.items():
+        notes += doubts_about(examples, str(paths[split]), config, spans=spans)
+    return TaskData(files, subset, labels, spans, [note for note in notes if note])
 
 
 def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:
@@ -134,33 +124,32 @@ def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:
     return config.task == "tag" and (are_spans(tags) if config.metric == "auto" else config.metric == "spans")
 
 
-def doubts_about(
-    examples: Sequence[Example],
-    path: str,
-    config: TaskConfig,
-    *,
-    spans: bool,
-    format: str | None = None,
-    column: str | int | None = None,
-) -> Iterator[str]:
+def doubts_about(examples: Sequence[Example], path: str, config: TaskConfig, *, spans: bool) -> Iterator[str]:
     """Yield sentences on labels of a file with which its score means less than it seems to.
 
-    path, format, column: as in read_labelled; spans: whether spans are scored.
+    spans: whether spans are scored.
     """
     counts = Counter(label for example in examples for label in example.labels)
     odd, total = odd_tags(counts), counts.total()
-    format, column = format_of(path, format or config.format), config.column if column is None else column
+
+    def first(labels: list[str]) -> str:
+        """Name the first sentence that has one of the labels, and say how many have."""
+        number = next(number for number, each in enumerate(examples, 1) if not set(labels).isdisjoint(each.labels))
+        return f"{path}, sentence {number} ({sum(counts[label] for label in labels)} of {total} labels)"
+
     if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
-        line, tag = line_of(path, format, column, odd)
         yield (
-            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...), as {_share(counts, odd)}: "
-            f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
+            f"{first(odd)}: {odd[0]!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...): {counted_as(spans=spans)}; "
+            f"correct the file, or give --metric {'labels' if spans else 'spans'}"
         )
-    elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
-        line, _ = line_of(path, format, column, [UNSPECIFIED])
+    elif (
+        UNSPECIFIED in counts
+        and format_of(path, config.format) == "conllu"
+        and conllu_column(path, config.column) not in MAY_BE_EMPTY
+    ):
         yield (
-            f"{path}, line {line}: the label is unspecified ({UNSPECIFIED}), as {_share(counts, [UNSPECIFIED])}: it is "
-            "learned and scored like any other; leave out these sentences, or fill the column"
+            f"{first([UNSPECIFIED])}: the label is unspecified ({UNSPECIFIED}): it is learned and scored like any "
+            "other; leave out these sentences, or fill the column"
         )
     if config.task == "classify" and 2 * len(counts) > total >= 20:
         yield (
@@ -168,40 +157,13 @@ def doubts_about(
             f"learned (the first: {next(iter(counts))!r}); is it a score, an id or the text? Name the column of the "
             "classes with --label_column (--column in a .tsv file)"
         )
-    if spans and not counts.keys() - {"O", *odd}:
-        yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"
-    elif len(counts) == 1 < total:
+    if len(counts) == 1 < total:
         yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
 
 
-def _share(counts: Counter[str], labels: Iterable[str]) -> str:
-    return f"{sum(counts[label] for label in labels)} of {counts.total()} labels"
-
-
-def pair_column_of(config: TaskConfig, given: str | None) -> str | None:
-    """Return the column of second texts to read; ElmoFastError if one is given for a task of single texts."""
-    if given is not None and config.pair_column is None:
-        raise ElmoFastError(
-            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given!r}"
-        )
-    return given or config.pair_column
-
-
-def read_labelled(
-    path: str,
-    config: TaskConfig,
-    format: str | None = None,
-    column: str | int | None = None,
-    label_column: str | None = None,
-    pair_column: str | None = None,
-) -> list[Example]:
-    """Return the sentences of a file with the labels that the task needs.
-
-    format, column, ...: as in read_examples; None: the configuration's. ElmoFastError if there are others.
-    """
-    tags = config.task == "tag"
-    column = config.column if column is None else column
-    format = format_of(path, format or config.format)
+def read_labelled(path: str, config: TaskConfig) -> list[Example]:
+    """Return the sentences of a file with the labels that the task needs; ElmoFastError if there are others."""
+    tags, format = config.task == "tag", format_of(path, config.format)
     each, other, advice = ("word", "sentence", "add") if tags else ("sentence", "word", "leave out")
     needs = f"{path}: --task {config.task} needs a label per {each}, and the format {format} has"
     if format == "text":
@@ -209,13 +171,12 @@ def read_labelled(
     if tags != (format in PER_WORD):
         kind = "classifier" if tags else "tagger"
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
-    if label_column is None and not is_number(column):
-        label_column = config.label_column
-    pair_column = pair_column_of(config, pair_column)
-    examples = read_examples(path, format, column, config.tokenizer, label_column=label_column, pair_column=pair_column)
+    names = {"label_column": None if is_number(config.column) else config.label_column}
+    names["pair_column"] = config.pair_column
+    examples = read_examples(path, format, config.column, config.tokenizer, **names)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
         raise ElmoFastError(
-            f"{path}: column {conllu_column(path, column)} is empty ({UNSPECIFIED}) in every line, so that there is no "
+            f"{path}: column {conllu_column(path, config.column)} is empty ({UNSPECIFIED}) in every line: there is no "
             "label to learn or to compare; give another --column"
         )
     return examples
@@ -232,11 +193,10 @@ def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) ->
 
 
 class TaskBatch(NamedTuple):
-    """A batch of sentences.
+    """A batch of B sentences, or of B / 2 pairs whose two texts follow one another.
 
-    words: B sentences; lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] of a classifier,
-    [B / 2] of pairs, whose two texts follow one another, int64; layers: the frozen biLM's that are used, [L+1, B, T,
-    2D], or None.
+    lengths: [B] int64; labels: [B, T] of a tagger, UNSEEN past each length, or [B] or [B / 2] of a classifier, int64;
+    layers: the frozen biLM's that are used, [L+1, B, T, 2D], or None.
     """
 
     words: list[Sequence[str]]
@@ -346,6 +306,5 @@ def digest_of(*splits: Split) -> str:
     """Return a digest of sentences and labels, to check that a run is resumed with the same data."""
     digest = hashlib.sha256()
     for split in splits:
-        single = [example if example.second else example[:2] for example in split.examples]
-        digest.update(json.dumps(single).encode())
+        digest.update(json.dumps(split.examples).encode())
     return digest.hexdigest()

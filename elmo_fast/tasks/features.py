@@ -155,13 +155,7 @@ class StaticFeatures(nn.Module):
 
     table: Tensor
 
-    def __init__(
-        self,
-        vectors: Vectors,
-        *,
-        trainable: bool = False,
-        replaced: Iterable[int] = (),
-    ) -> None:
+    def __init__(self, vectors: Vectors, *, trainable: bool = False, replaced: Iterable[int] = ()) -> None:
         super().__init__()
         matrix = vectors.matrix
         if not len(matrix):
@@ -260,8 +254,8 @@ class ElmoFeatures(nn.Module):
     evaluation mode; it moves to the mixes' device when it is run.
 
     Args:
-        bilm: as load_bilm gives it; whether it is trained is whether its parameters require gradients. It must not
-            carry state.
+        bilm: as load_bilm gives it; whether it is trained is whether its parameters require gradients. Every sentence
+            starts from a zero state, whatever `bilm.stateful`.
         mixes: M; one for a task's input, one for its output, or two for both.
         layer: "mix": all layers, w learned; "top" or a number (0 the lowest, -1 the top): that layer alone, gamma
             learned.
@@ -286,8 +280,6 @@ class ElmoFeatures(nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        if bilm.stateful:
-            raise ElmoFastError("bilm must not carry state, for vectors would depend on the order; set stateful=False")
         self.fine_tuned = any(parameter.requires_grad for parameter in bilm.parameters())
         if self.fine_tuned:
             self.trained_bilm = bilm
@@ -337,7 +329,7 @@ class ElmoFeatures(nn.Module):
                 bilm.to(device)
             ids = bilm.batch_to_ids(sentences).to(device)
             with torch.set_grad_enabled(self.fine_tuned and torch.is_grad_enabled()):
-                output = bilm(ids)
+                output = bilm(ids, stateful=False)
             mixed = mixes(self.scalar_mixes, [output["activations"][number] for number in self.layers], None)
             inner = mask_without_boundaries(output["mask"])
             mixed = torch.where(inner[..., None], mixed[:, :, 1:-1], 0)

@@ -9,8 +9,7 @@ import os
 import pathlib
 import re
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from elmo_fast._io.atomic_file import writing
@@ -66,10 +65,8 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     if format != "auto":
         return format
     if (known := suffix_format(path)) is None:
-        raise ElmoFastError(
-            f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
-            f"give format={', '.join(TASK_FORMATS[1:-1])} or, to predict, text"
-        )
+        advice = f"give format={', '.join(TASK_FORMATS[1:-1])} or, to predict, text"
+        raise ElmoFastError(f"{path}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); {advice}")
     return known
 
 
@@ -125,28 +122,44 @@ def read_examples(
 
     Warns: a first line that looks like a header, quoting that is not read.
     """
-    name = os.fspath(path)
-    format, lines = format_of(path, format), read_lines(path)
-    if pair_column is not None and pair_column == (TEXT_COLUMN if column is None else column):
+    rows = read_rows(os.fspath(path), format, column, tokenizer, label_column, pair_column, labelled)
+    return [example for example, _ in rows]
+
+
+def read_rows(
+    path: str,
+    format: str,
+    column: Column,
+    tokenizer: str | None,
+    labels: str | None,
+    second: str | None,
+    labelled: bool,
+) -> Iterator[tuple[Example, dict[str, Any]]]:
+    """Yield each example and, of a table, its row with all columns (else {}).
+
+    labels, second: the label_column and pair_column of read_examples, whose other arguments and errors it has.
+    """
+    format, lines, has_words = format_of(path, format), read_lines(path), False
+    if second is not None and second == (TEXT_COLUMN if column is None else column):
+        raise ElmoFastError(f"{path}: column and pair_column must be two columns of texts; got {second!r} for both")
+    if is_table(format, column, labels) or second is not None:
+        rows = _of_table(path, format, column, tokenizer, labels or LABEL_COLUMN if labelled else None, second)
+    elif labels is not None:
         raise ElmoFastError(
-            f"{name}: column and pair_column must be two columns of texts; got {pair_column!r} for both"
-        )
-    if is_table(format, column, label_column) or pair_column is not None:
-        with opened_table(path, format, column, tokenizer) as table:
-            examples = list(_of_table(table, label_column or LABEL_COLUMN, pair_column, labelled=labelled))
-    elif label_column is not None:
-        raise ElmoFastError(
-            f"{name}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
+            f"{path}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
             "column says where its labels are"
         )
     elif format in PER_WORD:
-        examples = list(_grouped(_ROWS[format](name, lines, column)))
+        words = (conllu_rows if format == "conllu" else _columns)(path, lines, column)
+        rows = ((example, {}) for example in _grouped(words))
     else:
         read = _tsv if format == "tsv" else _text
-        examples = list(read(name, lines, column, tokenizer_of(tokenizer), labelled=labelled))
-    if not any(example.words for example in examples):
-        raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
-    return examples
+        rows = ((example, {}) for example in read(path, lines, column, tokenizer_of(tokenizer), labelled))
+    for example, row in rows:
+        has_words = has_words or bool(example.words)
+        yield example, row
+    if not has_words:
+        raise ElmoFastError(f"{path}: contains no sentence; every split needs at least one")
 
 
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
@@ -164,10 +177,8 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
             where = f"{os.fspath(path)}: sentence {number}"
             for part in (*words, *labels):
                 if not part.strip() or re.search(r"[\t\r\n\0]" if format == "columns" else r"[\s\0]", part):
-                    raise ElmoFastError(
-                        f"{where}: {part!r} cannot be written as {format}: it is empty or holds what splits lines or "
-                        "words"
-                    )
+                    why = "it is empty or holds what splits lines or words"
+                    raise ElmoFastError(f"{where}: {part!r} cannot be written as {format}: {why}")
             if len(labels) != (len(words) if format == "columns" else min(1, len(words))):
                 expected = "one per word" if format == "columns" else "one for the sentence"
                 raise ElmoFastError(f"{where}: labels must be {expected}; got {len(words)} words, {len(labels)} labels")
@@ -187,41 +198,24 @@ def write_predicted_csv(
     """
     names = list(dict.fromkeys(name for record in records for name in record))
     if PREDICTED in names:
-        raise ElmoFastError(
-            f"{os.fspath(path)}: the input already has a column {PREDICTED!r}; rename it, or give an output in .tsv or "
-            ".jsonl"
-        )
+        advice = "rename it, or give an output in .tsv or .jsonl"
+        raise ElmoFastError(f"{os.fspath(path)}: the input already has a column {PREDICTED!r}; {advice}")
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([*names, PREDICTED])
+    rows = csv.DictWriter(text, [*names, PREDICTED], lineterminator="\n")
+    rows.writeheader()
     for record, label in zip(records, predicted, strict=True):
-        values = [record.get(name) for name in names]
-        nested = [json.dumps(each, ensure_ascii=False) if isinstance(each, list | dict) else each for each in values]
-        rows.writerow([*nested, label])
+        nested = {name: json.dumps(v, ensure_ascii=False) for name, v in record.items() if isinstance(v, list | dict)}
+        rows.writerow({**record, **nested, PREDICTED: label})
     with writing(path) as file:
         file.write(text.getvalue().encode())
-
-
-def read_records(path: str | os.PathLike[str], format: str, column: Column) -> list[dict[str, Any]]:
-    """Return the rows of a table with all their columns; arguments as in read_examples."""
-    with opened_table(path, format, column, None) as table:
-        return list(table.records())
 
 
 def write_tagged_conllu(
     path: str | os.PathLike[str], source: str | os.PathLike[str], column: Column, tags: Iterable[Sequence[str]]
 ) -> None:
-    """Write a CoNLL-U file again with other tags of its words in a column; all else is the same, byte by byte.
+    """Write `source`, a CoNLL-U file that is read twice, with other tags in a column; all else is the same bytes.
 
-    Also comments, multiword tokens and empty nodes. Gzip if it ends in .gz.
-
-    Args:
-        path: the file to write.
-        source: the file with the sentences, which is read twice.
-        column: as in read_examples.
-        tags: those of each sentence that read_examples returns.
-
-    Raises: ElmoFastError.
+    column, tags: as in read_examples, of its sentences. Gzip if `path` ends in .gz. Raises: ElmoFastError.
     """
     at = CONLLU_COLUMNS.index(conllu_column(os.fspath(source), column))
     words = [row[0] for row in conllu_rows(os.fspath(source), read_lines(source), column) if row is not None]
@@ -237,16 +231,11 @@ def write_tagged_conllu(
 
 
 def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
-    """Words with their labels as sentences."""
-    words: list[str] = []
-    labels: list[str] = []
-    for row in itertools.chain(rows, [None]):
-        if row is not None:
-            words.append(row[1])
-            labels.append(row[2])
-        elif words:
-            yield Example(words, labels)
-            words, labels = [], []
+    """Yield words with their labels as sentences."""
+    for are_words, group in itertools.groupby(rows, lambda row: row is not None):
+        if are_words:
+            _, words, labels = zip(*filter(None, group), strict=True)
+            yield Example(list(words), list(labels))
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
@@ -284,109 +273,76 @@ def opened_table(
         yield source
 
 
-def _of_table(table: TableColumn, label_column: str, pair_column: str | None, *, labelled: bool) -> Iterator[Example]:
-    needed = {
-        "pair_column": ("second texts", pair_column),
-        "label_column": ("labels", label_column if labelled else None),
-    }
-    for row, (sentence, record) in enumerate(table.rows()):
-        where = f"{table.name}, {table.place(row)}"
-        for option, (what, column) in needed.items():
-            if column is not None and column not in record:
-                advice = did_you_mean(column, list(record)) or f"; name theirs with {option}=NAME"
+def _of_table(
+    path: str, format: str, column: Column, tokenizer: str | None, labels: str | None, second: str | None
+) -> Iterator[tuple[Example, dict[str, Any]]]:
+    with opened_table(path, format, column, tokenizer) as table:
+        for row, (sentence, record) in enumerate(table.rows()):
+            where = f"{table.name}, {table.place(row)}"
+            for option, name in {"pair_column": second, "label_column": labels}.items():
+                if name is not None and name not in record:
+                    advice = did_you_mean(name, list(record)) or f"; name another with {option}=NAME"
+                    raise ElmoFastError(f"{where} has no column {name!r}; it has: {', '.join(record)}{advice}")
+            other = () if second is None else table.sentence(row, record[second], second).tokens
+            label = record[labels] if labels is not None else None
+            if not isinstance(label, str | int | None):
                 raise ElmoFastError(
-                    f"{where} has no column {column!r} for the {what}; it has: {', '.join(record)}{advice}"
+                    f"{where}, column {labels!r}: wanted a label, a string or a whole number; got {label!r:.60}"
                 )
-        second = () if pair_column is None else table.sentence(row, record[pair_column], pair_column).tokens
-        if not labelled:
-            yield Example(sentence.tokens, [], second)
-            continue
-        label = record[label_column]
-        if not isinstance(label, str | int | None):
-            raise ElmoFastError(
-                f"{where}, column {label_column!r}: wanted a label, a string or a whole number; got {label!r:.60}"
-            )
-        filled = {"label": label is not None and str(label).strip(), "sentence": sentence.tokens, "second text": second}
-        for what, value in filled.items():
-            if not value and (what != "second text" or pair_column is not None):
-                raise ElmoFastError(f"{where}: the {what} is empty; fill it, or remove the row")
-        yield Example(sentence.tokens, [str(label).strip()], second)
+            label = "" if label is None else str(label).strip()
+            filled = {"label": label, "sentence": sentence.tokens, "second text": other or second is None}
+            empty = [what for what, value in filled.items() if not value]
+            if labels is not None and empty:
+                raise ElmoFastError(f"{where}: the {empty[0]} is empty; fill it, or remove the row")
+            yield Example(sentence.tokens, [] if labels is None else [label], other), record
 
 
-def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
+def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
     at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
-    texts: tuple[Counter[str], Counter[str]] = Counter(), Counter()  # how often each value of a column occurs
-    first, header, quoted = None, False, []
+    count, quoted, header = 0, list[int](), ""
     for index, line in lines:
         if not line:
             if not labelled:
                 yield Example([], [])
             continue
-        fields = line.split("\t")
+        fields = [field.strip() for field in line.split("\t")]
         if len(fields) != 2:
             raise misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
-        names = [field.strip().lower() for field in fields]
-        if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
-            at, header = names.index("label"), True
-            continue
-        for each, field in zip(texts, fields, strict=True):
-            each[field.strip()] += 1
-        label, text = fields[at].strip(), fields[1 - at].strip()
-        first = fields if index == 0 else first
+        names = [field.lower() for field in fields]
+        if index == 0 and "label" in names:
+            if names[1 - names.index("label")] in ("sentence", "text"):
+                at = names.index("label")
+                continue
+            header = " | ".join(fields)
+        label, text, count = filled(path, index, "the label", fields[at]), fields[1 - at], count + 1
         if text[:1] == text[-1:] == '"' and '""' in text[1:-1]:
             quoted.append(index + 1)
-        words = tokenize(filled(path, index, "the sentence", text))
-        yield Example(words, [filled(path, index, "the label", label)])
-    if first is not None and _looks_like_header(first, at, texts[at]):
+        yield Example(tokenize(filled(path, index, "the sentence", text)), [label])
+    if header:
         warnings.warn(
-            f"{path}, line 1: {' | '.join(first):.60} looks like a header, and is read as a sentence: if it is one, "
-            "call its columns label and sentence, or name them with column=NAME label_column=NAME, or remove the line",
-            stacklevel=4,
+            f"{path}, line 1: {header:.60} looks like a header, and is read as a sentence: call its columns label and "
+            "sentence, name them with column=NAME label_column=NAME, or remove the line",
+            stacklevel=5,
         )
     if quoted:
         warnings.warn(
-            f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of '
-            f"{texts[0].total()} are, and the quotes are read as words: write a header and name its columns with "
-            "column=NAME label_column=NAME, which reads quoting",
-            stacklevel=4,
-        )
-    labels, sentences = len(texts[at]), len(texts[1 - at])
-    if labels > sentences:
-        order = "sentence<TAB>label" if at == 0 else "label<TAB>sentence"
-        fix = "exchange the names in its first line" if header else f"give --column {1 - at} (column={1 - at})"
-        warnings.warn(
-            f"{path}: column {at} has {labels} different labels and column {1 - at} {sentences} different sentences: "
-            f"if its lines are {order}, {fix}",
-            stacklevel=4,
+            f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of {count} '
+            "are, and the quotes are read as words: write a header and name its columns with column=NAME "
+            "label_column=NAME, which reads quoting",
+            stacklevel=5,
         )
 
 
-def _looks_like_header(fields: list[str], at: int, labels: Mapping[str, int]) -> bool:
-    """Return whether a first line names columns: it says label, or its label alone occurs once, by a short text."""
-    label, text = fields[at].strip(), fields[1 - at].split()
-    alone = len(labels) > 1 and all((count == 1) == (each == label) for each, count in labels.items())
-    return "label" in [field.strip().lower() for field in fields] or (alone and len(text) <= 2)
-
-
-def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
+def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
     if column is not None:
         raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
     for _, line in lines:
         if line or not labelled:
             yield Example(tokenize(line), [])
-
-
-_ROWS = {"conllu": conllu_rows, "columns": _columns}
-
-
-def line_of(path: str, format: str, column: Column, labels: Collection[str]) -> tuple[int, str]:
-    """Return the first line, from 1, of a file with a word per line that has one of the labels, and which one."""
-    rows = _ROWS[format_of(path, format)](path, read_lines(path), column)
-    return next((row[0] + 1, row[2]) for row in rows if row is not None and row[2] in labels)
 
 
 def _number(path: str, column: Column, default: int, format: str) -> int:

@@ -21,12 +21,8 @@ from elmo_fast.tasks.heads import Classifier, Tagger
 class TaskModel(nn.Module):
     """Features of a batch of sentences, then a head.
 
-    Args:
-        static: vectors of words, or None.
-        characters: vectors of words from their characters, or None.
-        elmo: a mix of the biLM's layers per element of elmo_at, or None.
-        elmo_at: where the mixes go: "input" (with the other features), "output" (with the BiLSTM's output).
-        head: reads all of these.
+    elmo: a mix of the biLM's layers per element of elmo_at, where they go: "input" (with the other features), "output"
+    (with the BiLSTM's output).
     """
 
     def __init__(
@@ -67,29 +63,24 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
     """
     static = None
-    if config.vectors is None and config.word_dim:
-        if train:
-            static = StaticFeatures.random(texts_of(train), config.word_dim)
-        else:
-            static = StaticFeatures(
-                Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32)), trainable=True
-            )
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
+    elif config.word_dim and train:
+        static = StaticFeatures.random(texts_of(train), config.word_dim)
+    elif config.word_dim:
+        empty = Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32))
+        static = StaticFeatures(empty, trainable=True)
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
     # float16 has little room for gradients, which a GPU's kernels do not scale.
-    trained = choices | {
-        "precision": "float32" if config.precision == "float16" else trained_precision(config.precision)
-    }
+    precision = "float32" if config.precision == "float16" else trained_precision(config.precision)
+    trained = {"precision": precision, "backend": config.backend}
     characters = CharacterFeatures(**trained) if config.characters else None
     elmo_at, elmo = ELMO_AT[config.elmo], None
     if elmo_at:
         assert config.model is not None  # see validate
         bilm = load_bilm(config.model, config.prefix, fine_tune=config.fine_tune, **choices)
-        elmo = ElmoFeatures(
-            bilm, len(elmo_at), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
-            backend=choices["backend"],
-        )  # fmt: skip
+        mix = {"layer": config.layer, "dropout": config.elmo_dropout, "l2": config.mix_l2, "backend": config.backend}
+        elmo = ElmoFeatures(bilm, len(elmo_at), **mix)  # type: ignore[arg-type]
     width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
     width += elmo.get_output_dim() if elmo is not None and "input" in elmo_at else 0
     settings: dict[str, Any] = {
@@ -105,12 +96,10 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
 
 
 def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:
-    """Return what the features are computed from and the task does not save.
-
-    "model", "vectors" -> a digest of the files.
+    """Return "model" and "vectors" -> a digest of what the features are computed from and the task does not save.
 
     With another biLM, or other vectors, under the same name the trained weights would mean nothing, and nothing else
-    would tell. A fine-tuned biLM is saved with the task, and so is not among them.
+    would tell.
     """
     digests = {}
     if model.elmo is not None and not model.elmo.fine_tuned:

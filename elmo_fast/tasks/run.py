@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -18,7 +17,7 @@ import torch
 
 from elmo_fast._io.atomic_file import replaces, write_json, writing
 from elmo_fast._io.atomic_folder import has_files, read_folder, write_folder
-from elmo_fast._io.fields import Kind, parsed, read_json, typed
+from elmo_fast._io.fields import parsed, read_json
 from elmo_fast._io.locks import folder_lock
 from elmo_fast._runtime.devices import check_int8_device, device_named
 from elmo_fast._runtime.progress import Progress, duration
@@ -35,24 +34,13 @@ from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_r
 from elmo_fast.errors import ElmoFastError, check_choice, quoted
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
-from elmo_fast.tasks.data import (
-    Labels,
-    Split,
-    doubts_about,
-    pair_column_of,
-    raw_text_note,
-    read_data,
-    read_labelled,
-    scores_spans,
-    training_splits,
-)
+from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
 from elmo_fast.tasks.formats import (
     PER_WORD,
     Example,
     format_of,
     is_table,
-    read_examples,
-    read_records,
+    read_rows,
     suffix_format,
     write_examples,
     write_predicted_csv,
@@ -60,14 +48,7 @@ from elmo_fast.tasks.formats import (
 )
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores, tag_scores
-from elmo_fast.tasks.trainer import (
-    Prediction,
-    TaskTrainer,
-    check_settings,
-    load_weights,
-    predict,
-    trained_weights,
-)
+from elmo_fast.tasks.trainer import Prediction, TaskTrainer, check_settings, load_weights, predict, trained_weights
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import SHOWN_LINES
@@ -76,6 +57,8 @@ from elmo_fast.text.tokenizers import RAW_TEXT
 # A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
+Device = torch.device | str
+Path = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,12 +124,8 @@ class SavedTask:
 
         Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
-        examples = self.examples(sentences, tokenizer)
-        predictions = self.predictions(examples, batch_size, progress)
-        if self.config.task == "tag":
-            return [each.labels for each in predictions]
-        self._warn_of_empty(examples)
-        return [each.label for each in predictions]
+        predictions = self.predictions(self.examples(sentences, tokenizer), batch_size, progress)
+        return [each.labels if self.config.task == "tag" else each.label for each in predictions]
 
     def predict_proba(
         self,
@@ -165,17 +144,7 @@ class SavedTask:
         count, examples = len(self.labels), self.examples(sentences, tokenizer)
         without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan, device="cpu")
         found = self.predictions(examples, batch_size, progress, probabilities=True)
-        self._warn_of_empty(examples)
         return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
-
-    def _warn_of_empty(self, examples: Sequence[Example]) -> None:
-        empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
-        if empty and self.config.task == "classify":
-            warnings.warn(
-                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
-                "label is None, their probabilities are NaN",
-                stacklevel=3,
-            )
 
     def has_words(self, example: Example) -> bool:
         """Return whether the sentence or, of a pair, both texts have words."""
@@ -191,17 +160,30 @@ class SavedTask:
         return list(checked_sentences(sentences, split=tokenizer_of(name)))
 
     def examples(self, sentences: Sequence[Any], tokenizer: Tokenizer | None = None) -> list[Example]:
-        """Return the sentences or pairs as words, without labels; arguments and errors as in `predict`."""
+        """Return the sentences or pairs as words, without labels; arguments, warnings and errors as in `predict`."""
         if self.config.pair_column is None:
-            return [Example(list(words), []) for words in self.split(sentences, tokenizer)]
-        sentences = list(sentences)  # zip(premises, hypotheses) can be read only once
-        for index, pair in enumerate(sentences):
-            if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-                raise ElmoFastError(
-                    f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
-                )
-        texts = (self.split([pair[i] for pair in sentences], tokenizer) for i in (0, 1))
-        return [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
+            examples = [Example(list(words), []) for words in self.split(sentences, tokenizer)]
+            for index, (words, *_) in enumerate(examples):
+                if len(words) == 2 and all(len(word.split()) > 1 for word in words):
+                    why = "as the task was not trained on pairs"
+                    raise ElmoFastError(f"sentences[{index}] must be one text, {why}; got {quoted(words)}")
+        else:
+            sentences = list(sentences)  # zip(premises, hypotheses) can be read only once
+            for index, pair in enumerate(sentences):
+                if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+                    raise ElmoFastError(
+                        f"sentences[{index}] must be two texts, as the task was trained on pairs; got {quoted(pair)}"
+                    )
+            texts = (self.split([pair[i] for pair in sentences], tokenizer) for i in (0, 1))
+            examples = [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
+        empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
+        if empty and self.config.task == "classify":
+            warnings.warn(
+                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
+                "label is None, their probabilities are NaN",
+                stacklevel=3,
+            )
+        return examples
 
     def predictions(
         self,
@@ -264,11 +246,7 @@ def _holds_bilm(config: TaskConfig) -> bool:
 
 
 def load_task(
-    save_dir: str | os.PathLike[str],
-    device: torch.device | str = "cpu",
-    *,
-    model: str | os.PathLike[str] | None = None,
-    vectors: str | os.PathLike[str] | None = None,
+    save_dir: Path, device: Device = "cpu", *, model: Path | None = None, vectors: Path | None = None
 ) -> SavedTask:
     """Load the trained task of a folder, ready to predict.
 
@@ -277,16 +255,17 @@ def load_task(
     Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
-    read = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+    if not has_files(folder, CONFIG_FILE):
+        raise ElmoFastError(
+            f"{folder} holds no trained task: it has no {CONFIG_FILE}; give the --save_dir of `elmo-fast task train`"
+        )
 
     def load(place: pathlib.Path) -> tuple[TaskConfig, Labels, list[str], dict[str, torch.Tensor], dict[str, str]]:
-        values = _of_task(place, CONFIG_FILE, dict[str, Any])
-        values.pop("mix_l2_kind", None)  # of the first tasks: both kinds were the same penalty
-        config = typed(values, TaskConfig, str(place / CONFIG_FILE))
-        labels, words = Labels(_of_task(place, LABELS_FILE, list[str])), _of_task(place, WORDS_FILE, list[str])
-        return config, labels, words, *read_tensor_file(place / MODEL_FILE)
+        labels, words = (read_json(place / name, list[str]) for name in (LABELS_FILE, WORDS_FILE))
+        return read_json(place / CONFIG_FILE, TaskConfig), Labels(labels), words, *read_tensor_file(place / MODEL_FILE)
 
-    config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
+    files = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+    config, labels, words, weights, about = read_folder(folder, files, load, warns=True)
     check_int8_device(config.precision, device_named(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
     with torch.device("cpu"):
@@ -302,37 +281,31 @@ def load_task(
     return SavedTask(task.to(device).eval(), config, labels)
 
 
-def precision_of(save_dir: str | os.PathLike[str]) -> str:
+def precision_of(save_dir: Path) -> str:
     """Return the precision that a task was trained with; float32 if there is none, which `load_task` reports."""
     if not has_files(save_dir, CONFIG_FILE):
         return "float32"
-    read = functools.partial(_of_task, name=CONFIG_FILE, kind=dict[str, Any])
-    return read_folder(save_dir, [CONFIG_FILE], read).get("precision", "float32")
+    return read_folder(save_dir, [CONFIG_FILE], lambda place: read_json(place / CONFIG_FILE, TaskConfig)).precision
 
 
-def _with_paths(
-    folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], own: bool
-) -> TaskConfig:
+def _with_paths(folder: pathlib.Path, config: TaskConfig, paths: dict[str, Path | None], own: bool) -> TaskConfig:
     """Return the configuration with the paths of what the task needs; own: its biLM lies in the folder itself."""
     needed = {"model": config.elmo != "none" and not own, "vectors": config.vectors is not None}
     for name, path in paths.items():
         if path is not None and not needed[name]:
-            why = f"{folder} was trained without {name}"
-            if name == "model" and own:
-                why = f"{folder} holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
-            raise ElmoFastError(f"leave out --{name}: {why}")
-        if not needed[name]:
-            continue
-        stored = getattr(config, name)
-        found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
-        if name == "model" and path is not None and (missing := missing_model(found)):
-            raise ElmoFastError(f"--model {missing}")
-        if not os.path.exists(found) and (name == "vectors" or path is None):
-            raise ElmoFastError(
-                f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
-            )
-        moved: dict[str, Any] = {name: found}
-        config = dataclasses.replace(config, **moved)
+            how = f"holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
+            why = how if name == "model" and own else f"was trained without {name}"
+            raise ElmoFastError(f"leave out --{name}: {folder} {why}")
+        if needed[name]:
+            stored = getattr(config, name)
+            found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
+            if path is not None and name == "model" and (missing := missing_model(found)):
+                raise ElmoFastError(f"--model {missing}")
+            if not os.path.exists(found) and (name == "vectors" or path is None):
+                raise ElmoFastError(
+                    f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
+                )
+            config = dataclasses.replace(config, **{name: found})  # type: ignore[arg-type]
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if own else config
 
 
@@ -348,18 +321,6 @@ def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     if os.path.exists(stored) or not (os.path.isabs(config.save_dir) and moved.exists()):
         return stored
     return os.path.normpath(moved)
-
-
-def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:
-    if not (folder / name).exists():
-        raise ElmoFastError(
-            f"{folder} holds no trained task: it has no {name}; give the --save_dir of `elmo-fast task train`"
-        )
-    return read_json(folder / name, kind)
-
-
-Device = torch.device | str
-Path = str | os.PathLike[str]
 
 
 def train_task(
@@ -385,11 +346,8 @@ def train_task(
     validate(config)
     check_int8_device(config.precision, device_named(device), config.backend)
     if config.model is not None and config.elmo == "none":
-        warnings.warn(
-            f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
-            "--model",
-            stacklevel=2,
-        )
+        advice = "give --elmo input, output or both, or no --model"
+        warnings.warn(f"--model {config.model} is not used, because --elmo is none: {advice}", stacklevel=2)
     if config.fine_tune and config.model is not None:
         warn_if_rounded(pretrained_folder(config.model))
     if config.tokenizer is None and config.model is not None and config.elmo != "none":
@@ -397,14 +355,10 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    for sentence in data.warnings:
-        warnings.warn(sentence, stacklevel=2)
-    if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
-        warnings.warn(hint, stacklevel=2)
+    for note in data.notes:
+        warnings.warn(note, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
-        for note in data.notes:
-            warnings.warn(note, stacklevel=2)
         torch.manual_seed(config.seed)
         with torch.device("cpu"):
             model = new_model(config, len(data.labels), data.train)
@@ -413,31 +367,22 @@ def train_task(
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
                f"{parameters:,} weights are trained")  # fmt: skip
-        both = splits["train"], splits["dev"]
+        both, elmo = (splits["train"], splits["dev"]), model.elmo
         trainer = TaskTrainer(model, data.labels, *both, config, data.spans, folder, report, progress)
         trainer.fit()
-        scores = {
-            name: tag_scores(
-                split.gold,
-                [each.labels for each in predict(model, split, data.labels, config.batch_size)],
-                spans=data.spans,
-            )
-            for name, split in splits.items()
-            if name != "train"
-        }
         result = TaskResult(
-            dev=scores["dev"],
-            test=scores.get("test"),
+            dev=trainer.scores(splits["dev"]),
+            test=trainer.scores(splits["test"]) if "test" in splits else None,
             epochs=trainer.epochs,
             best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
-            mix_weights={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.weights(), strict=True)),
-            gammas={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.gammas(), strict=True)),
+            mix_weights=dict(zip(model.elmo_at, elmo.weights(), strict=True)) if elmo else {},
+            gammas=dict(zip(model.elmo_at, elmo.gammas(), strict=True)) if elmo else {},
             config=config,
             seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=[*data.notes, *data.warnings],
+            notes=data.notes,
         )
         save_task(folder, model, data.labels, result)
         needed = [config.model if config.elmo != "none" and not _holds_bilm(config) else None, config.vectors]
@@ -447,8 +392,8 @@ def train_task(
 
 
 def evaluate_task(
-    save_dir: str | os.PathLike[str],
-    path: str | os.PathLike[str],
+    save_dir: Path,
+    path: Path,
     *,
     format: str | None = None,
     column: str | int | None = None,
@@ -474,26 +419,32 @@ def evaluate_task(
 
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
-    task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_labelled(os.fspath(path), task.config, format, column, label_column, pair_column)
-    if metric is not None:
-        check_choice("metric", metric, METRICS)
-    asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
+    task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
+    columns = {"column": column, "label_column": label_column, "pair_column": pair_column}
+    asked = _asked(task.config, format=format, metric=metric, **columns)
+    check_choice("metric", asked.metric, METRICS)
+    examples = read_labelled(path, asked)
     spans = scores_spans(asked, Counter(task.labels.names))
-    notes = [
-        task.labels.unseen(examples, os.fspath(path)),
-        *doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column),
-    ]
-    for note in filter(None, notes):
-        warnings.warn(note, stacklevel=2)
+    for note in [task.labels.unseen(examples, path), *doubts_about(examples, path, asked, spans=spans)]:
+        if note is not None:
+            warnings.warn(note, stacklevel=2)
     predicted = task.predictions(examples, batch_size, progress)
     return tag_scores([example.labels for example in examples], [each.labels for each in predicted], spans=spans)
 
 
+def _asked(config: TaskConfig, **given: Any) -> TaskConfig:
+    """Return the configuration with what is given in its place; ElmoFastError for pairs of a task of single texts."""
+    if given["pair_column"] is not None and config.pair_column is None:
+        raise ElmoFastError(
+            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given['pair_column']!r}"
+        )
+    return dataclasses.replace(config, **{name: value for name, value in given.items() if value is not None})
+
+
 def predict_task(
-    save_dir: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    save_dir: Path,
+    path: Path,
+    out: Path,
     *,
     format: str | None = None,
     column: str | int | None = None,
@@ -534,35 +485,27 @@ def predict_task(
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(
-            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
+            f"{path}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
-    task = load_task(save_dir, device, model=model, vectors=vectors)
-    config = task.config
-    read_as = format_of(path, format or config.format)
+    task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
+    config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
+    read_as, trained_as = format_of(path, config.format), format_of(config.train_path, task.config.format)
     to = _format_to_write(out, read_as, config, probabilities)
-    trained_as = format_of(config.train_path, config.format)
-    # Labels are ignored; in tsv their column says which one has the words.
-    pair_column = pair_column_of(config, pair_column)
-    like_training = is_table(trained_as, config.column, config.label_column or pair_column) or trained_as == read_as
     if column is not None and read_as in (*PER_WORD, "text"):
-        raise ElmoFastError(
-            f"column names the sentences of a table; {os.fspath(path)} is read as {read_as}: leave it out"
-        )
-    if column is None and like_training and read_as not in (*PER_WORD, "text"):
-        column = config.column
+        raise ElmoFastError(f"column names the sentences of a table; {path} is read as {read_as}: leave it out")
+    # Labels are ignored; in tsv their column says which one has the words.
+    names = config.label_column or config.pair_column
+    if column is None and read_as not in (*PER_WORD, "text"):
+        column = config.column if is_table(trained_as, config.column, names) or trained_as == read_as else None
     named = config.label_column if read_as == trained_as == "tsv" else None
-    with rereadable(path) if to in ("conllu", "csv") else contextlib.nullcontext(path) as file:
-        columns: dict[str, Any] = {"label_column": named, "pair_column": pair_column}
-        examples = read_examples(file, read_as, column, tokenizer or config.tokenizer, **columns, labelled=False)
-        words = [example.words for example in examples]
-        table = is_table(read_as, column, named or pair_column)
+    with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
+        read = read_rows(file, read_as, column, config.tokenizer, named, config.pair_column, False)
+        rows = [(example, row if to == "csv" else {}) for example, row in read]
+        examples = [example for example, _ in rows]
         if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:
             unit = "line" if read_as == "text" else "row"
             blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
-            warnings.warn(
-                f"{os.fspath(path)}: {blank}: the output has an empty result for each",
-                stacklevel=2,
-            )
+            warnings.warn(f"{path}: {blank}: the output has an empty result for each", stacklevel=2)
         predictions = task.predictions(examples, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
         if to == "jsonl":
@@ -570,15 +513,13 @@ def predict_task(
                 for pair in zip(examples, predictions, strict=True):
                     lines.write(json.dumps(task.as_dict(*pair), ensure_ascii=False).encode() + b"\n")
         elif to == "conllu":
-            trained_on = format_of(config.train_path, config.format)
-            write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
+            write_tagged_conllu(out, file, config.column if trained_as == "conllu" else None, labels)
         elif to == "csv":
-            rows = [{"row": row, "sentence": " ".join(each)} for row, each in enumerate(words, start=1)]
-            records = read_records(file, read_as, column) if table else rows
-            write_predicted_csv(out, records, [each.label for each in predictions])
+            of_table = [row or {"row": n, "sentence": " ".join(each.words)} for n, (each, row) in enumerate(rows, 1)]
+            write_predicted_csv(out, of_table, [each.label for each in predictions])
         else:
-            write_examples(out, map(Example, words, labels), to)
-    return len(words)
+            write_examples(out, (Example(each.words, tags) for each, tags in zip(examples, labels, strict=True)), to)
+    return len(examples)
 
 
 def _listed(form: str, numbers: Sequence[int]) -> str:
@@ -588,20 +529,16 @@ def _listed(form: str, numbers: Sequence[int]) -> str:
 
 def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
     """Return the format of predictions. Raises ElmoFastError if the suffix of `out` names one that cannot be."""
-    named = suffix_format(out)
-    if probabilities or named == "jsonl":
-        if named not in (None, "jsonl"):
-            raise ElmoFastError(f"{os.fspath(out)}: probabilities are written as JSON lines; give a name in .jsonl")
-        return "jsonl"
-    if named == "conllu" and (config.task == "classify" or read_as != "conllu"):
-        why = "a classifier has one label per sentence" if config.task == "classify" else f"the input is {read_as}"
-        other = "tsv" if config.task == "classify" else "conll"
-        raise ElmoFastError(f"{os.fspath(out)}: cannot be CoNLL-U, because {why}; give a name in .{other}")
-    if named == "parquet" or (named == "csv" and config.task == "tag"):
-        names = ".conll or .jsonl" if config.task == "tag" else ".csv, .tsv or .jsonl"
-        raise ElmoFastError(f"{os.fspath(out)}: predictions are not written as {named}; give a name in {names}")
-    if config.pair_column is not None and named not in (None, "csv"):
-        raise ElmoFastError(f"{os.fspath(out)}: labels of pairs are written to tables; give a name in .csv or .jsonl")
-    if config.task == "classify":
-        return "csv" if named == "csv" or config.pair_column is not None else "tsv"
-    return "conllu" if read_as == "conllu" and named in (None, "conllu") else "columns"
+    formats = {"jsonl": "jsonl"}  # by the format of the suffix; the last one is that of a name without one
+    if config.task == "tag" and not probabilities:
+        formats |= {"columns": "columns", "tsv": "columns"} | ({"conllu": "conllu"} if read_as == "conllu" else {})
+    elif not probabilities:
+        formats |= {"csv": "csv"} | ({} if config.pair_column else {"columns": "tsv", "tsv": "tsv"})
+    named = suffix_format(out) or [*formats][-1]
+    if named not in formats:
+        kind = "probabilities" if probabilities else "labels of pairs" if config.pair_column else "labels"
+        names = " or ".join(f".{name}".replace("columns", "conll") for name in formats)
+        raise ElmoFastError(
+            f"{os.fspath(out)}: {kind} of {read_as} input cannot be written as {named}; give a name in {names}"
+        )
+    return formats[named]

@@ -78,11 +78,9 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     """
     if len(gold) != len(predicted):
         raise ElmoFastError(f"predicted must have {len(gold)} sentences, as gold has; got {len(predicted)}")
-    for number, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True)):
-        if len(gold_tags) != len(predicted_tags):
-            raise ElmoFastError(
-                f"predicted[{number}] must have {len(gold_tags)} labels, as gold has; got {len(predicted_tags)}"
-            )
+    for number, (true_tags, tags) in enumerate(zip(gold, predicted, strict=True)):
+        if len(true_tags) != len(tags):
+            raise ElmoFastError(f"predicted[{number}] must have {len(true_tags)} labels, as gold has; got {len(tags)}")
     if not any(gold):
         raise ElmoFastError("gold must have at least one label; got none")
     counts = Counter(tag for side in (gold, predicted) for sentence in side for tag in sentence)
@@ -92,9 +90,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
             how = counted_as(spans=spans)
             warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are not span tags; {how}: set spans", stacklevel=2)
     if spans and not counts.keys() - set(odd_tags(counts)):
-        raise ElmoFastError(
-            f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {next(iter(counts))!r}"
-        )
+        raise _no_span(next(iter(counts)))
     true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one position
     for sides in zip(gold, predicted, strict=True):
         if spans:  # a tag that is none of a span counts as O
@@ -104,19 +100,11 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
         for counter, some in ((true, a), (guessed, b), (right, a & b)):
             counter.update(span[0] for span in some)
     classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
-    micro = _rates(true.total(), guessed.total(), right.total())
-    count = sum(map(len, gold))
+    micro, count = _rates(true.total(), guessed.total(), right.total()), sum(map(len, gold))
     agree = sum(a == b for x, y in zip(gold, predicted, strict=True) for a, b in zip(x, y, strict=True))
-    return Scores(
-        accuracy=agree / count,
-        precision=micro["precision"],
-        recall=micro["recall"],
-        f1=micro["f1"],
-        macro_f1=sum(row["f1"] for row in classes.values()) / max(1, len(classes)),
-        per_class=classes,
-        spans=bool(spans),
-        count=count,
-    )
+    macro = sum(row["f1"] for row in classes.values()) / max(1, len(classes))
+    rates = (micro[rate] for rate in ("precision", "recall", "f1"))
+    return Scores(agree / count, *rates, macro_f1=macro, per_class=classes, spans=bool(spans), count=count)
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
@@ -131,7 +119,9 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     start, before = 0, ("O", "")
     for position, tag in enumerate([*tags, "O"]):
-        here = _parts(tag)
+        if (match := _SPAN_TAG.fullmatch(tag)) is None:
+            raise _no_span(tag)
+        here = (match[1] or "O", match[2])
         if before[0] != "O" and (here[0] == "O" or here[1] != before[1] or here[0] in _BEGINS or before[0] in _ENDS):
             spans.append((before[1], start, position - 1))
             before = ("O", "")
@@ -141,11 +131,8 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def _parts(tag: str) -> tuple[str, str]:
-    match = _SPAN_TAG.fullmatch(tag)
-    if match is None:
-        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {tag!r}")
-    return (match[1], match[2]) if match[1] else ("O", "")
+def _no_span(tag: str) -> ElmoFastError:
+    return ElmoFastError(f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {tag!r}")
 
 
 def are_spans(counts: Mapping[str, int]) -> bool:

@@ -21,7 +21,7 @@ from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests
-from elmo_fast.tasks.scores import tag_scores
+from elmo_fast.tasks.scores import Scores, tag_scores
 
 
 class Prediction(NamedTuple):
@@ -75,11 +75,7 @@ STATE, TENSORS_FILE, POSITION_FILE = "training", "training.safetensors", "positi
 
 @dataclasses.dataclass
 class TrainingRecord:
-    """How far a run is.
-
-    epochs: a row for each that is done (see TaskTrainer); config: the fields that must not change; data: a digest of
-    sentences, labels and input files.
-    """
+    """How far a run is: a row per epoch, the fields that must not change, a digest of sentences and input files."""
 
     epochs: list[dict[str, Any]]
     config: dict[str, Any]
@@ -95,13 +91,10 @@ def trained_weights(model: nn.Module, *, with_bilm: bool = True) -> dict[str, Te
 @torch.no_grad()
 def load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     """Load `weights` into the parameters of the same names; CheckpointError lists those that do not fit."""
-    wrong = sorted(set(parameters) ^ set(weights))
-    wrong += [name for name in parameters if name in weights and parameters[name].shape != weights[name].shape]
-    if wrong:
-        raise CheckpointError(
-            f"{os.fspath(path)}: is not of this configuration; missing, left over or of another shape: "
-            f"{', '.join(wrong)}"
-        )
+    expected, stored = ({name: each.shape for name, each in some.items()}.items() for some in (parameters, weights))
+    if wrong := sorted({name for name, _ in expected ^ stored}):
+        what = "missing, left over or of another shape"
+        raise CheckpointError(f"{os.fspath(path)}: is not of this configuration; {what}: {', '.join(wrong)}")
     for name, parameter in parameters.items():
         parameter.copy_(weights[name])
 
@@ -132,13 +125,8 @@ class TaskTrainer:
     Each epoch draws its order and its dropout from (seed, epoch) alone, and the state after it is saved: a run that was
     killed resumes with the same numbers, on the CPU bit for bit.
 
-    Args:
-        model: on its device.
-        train, dev: splits with the labels' numbers.
-        spans: whether F1 of spans or the accuracy chooses the epoch.
-        folder: for the state and metrics.jsonl.
-        report: takes a line per epoch, for people.
-        progress: called with how many of an epoch's sentences are done, and all.
+    spans: whether F1 of spans or the accuracy chooses the epoch; folder: for the state and metrics.jsonl; report: takes
+    a line per epoch; progress: called with how many of an epoch's sentences are done, and all.
 
     epochs: a row for each epoch that is done: epoch, loss (mean over words, or over a classifier's sentences, with the
     mixes' penalty), score (F1 or accuracy), accuracy, best (no earlier one scored as much), seconds, train_seconds,
@@ -195,12 +183,8 @@ class TaskTrainer:
 
         advice = "start over with --resume false, or remove {folder}"
         tensors, record = read_folder(path, [TENSORS_FILE, POSITION_FILE], read, advice, warns=True)
-        data = (
-            None
-            if record.data == self._data
-            else "the sentences of train_path or dev_path, or what model or vectors hold"
-        )
-        refuse_other(self.config, record.config, data)
+        changed = "the sentences of train_path or dev_path, or what model or vectors hold"
+        refuse_other(self.config, record.config, changed if record.data != self._data else None)
         parts: dict[str, dict[str, Tensor]] = {"weights": {}, "best": {}}
         for key, tensor in tensors.items():
             kind, _, name = key.partition("/")
@@ -208,11 +192,8 @@ class TaskTrainer:
         load_weights(trained_weights(self.model), parts.pop("weights"), path)
         self.epochs, self._best = record.epochs, parts.pop("best")
         names = {id(each): name for name, each in trained_weights(self.model).items()}
-        order = [names[id(each)] for group in self.optimiser.param_groups for each in group["params"]]
-        state = {
-            number: {kind: each[name] for kind, each in parts.items() if name in each}
-            for number, name in enumerate(order)
-        }
+        order = (names[id(each)] for group in self.optimiser.param_groups for each in group["params"])
+        state = {i: {kind: part[name] for kind, part in parts.items() if name in part} for i, name in enumerate(order)}
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
         self._write_metrics()  # a process killed right after it saved the state has not
         self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
@@ -222,8 +203,7 @@ class TaskTrainer:
         torch.manual_seed(self.config.seed * 1_000_003 + epoch + 1)
         loss = self.train_epoch(epoch)
         trained = time.monotonic() - began
-        predicted = [each.labels for each in predict(self.model, self.dev, self.labels, self.config.batch_size)]
-        scores = tag_scores(self.dev.gold, predicted, spans=self.spans)
+        scores = self.scores(self.dev)
         before = max((row["score"] for row in self.epochs), default=-math.inf)
         row = {
             "epoch": epoch + 1,
@@ -244,6 +224,11 @@ class TaskTrainer:
             f"{'F1' if scores.spans else 'accuracy'} {100 * scores.f1:.2f} (best {100 * max(before, scores.f1):.2f}) | "
             f"{row['words_per_second']:,.0f} words/s | {duration(row['seconds'])}"
         )
+
+    def scores(self, split: Split) -> Scores:
+        """Return the model's scores on a split."""
+        predicted = predict(self.model, split, self.labels, self.config.batch_size)
+        return tag_scores(split.gold, [each.labels for each in predicted], spans=self.spans)
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the training sentences, in the order of that epoch (from 0); the mean loss."""
@@ -274,10 +259,8 @@ class TaskTrainer:
         tensors = {f"weights/{name}": each for name, each in weights.items()}
         tensors |= {f"best/{name}": each for name, each in self._best.items()}
         for name, each in weights.items():
-            tensors |= {
-                f"{kind}/{name}": torch.as_tensor(value, device="cpu")
-                for kind, value in self.optimiser.state[each].items()
-            }
+            state = self.optimiser.state[each]
+            tensors |= {f"{kind}/{name}": torch.as_tensor(value, device="cpu") for kind, value in state.items()}
         record = TrainingRecord(self.epochs, lasting(self.config), self._data)
         with write_folder(self.folder / STATE) as new:
             write_tensors(new / TENSORS_FILE, tensors)

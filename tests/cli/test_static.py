@@ -83,6 +83,7 @@ def test_eval_warns_once_of_a_file(vectors, tmp_path):
     assert ran("static", "eval", "v.txt", "--pairs", tmp_path / "p.tsv").stderr.count("are skipped (line 2)") == 1
 
 
+@pytest.mark.filterwarnings("ignore:An input array is constant")
 def test_eval_of_own_sets(vectors, tmp_path):
     """The tables and the JSON hold what the functions return."""
     questions, pairs = tmp_path / "q.txt", tmp_path / "p.tsv"
@@ -111,7 +112,6 @@ def test_eval_of_own_sets(vectors, tmp_path):
 
 
 @needs_gensim
-@pytest.mark.filterwarnings("ignore:.*simlex999.txt. no correlation. only one pair")
 def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
     """Every algorithm writes vectors that eval takes; a line a pass, and settings in JSON."""
     monkeypatch.chdir(tmp_path)

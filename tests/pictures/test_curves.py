@@ -136,30 +136,6 @@ def test_the_picture_shows_the_rows(tmp_path):
     assert (speed.get_yscale(), speed.get_ylim()[0]) == ("linear", 0)
 
 
-@pytest.mark.parametrize(
-    ("norms", "limits", "expected"),
-    [
-        ((1.3, 1.65), (1, 2), [1, 2]),
-        ((31.0, 49.0), (20, 100), [20, 50, 100]),
-        ((0.4, 23.0), (0.3, 30), [0.5, 1, 2, 5, 10, 20]),
-        ((7.0, 7.0), (0.9, 11), [1, 2, 5, 10]),
-    ],
-)
-def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits, expected):
-    """Labels at 1, 2 and 5, two at least; small ticks are closer together."""
-    reports = [report(2 * n) | {"gradient_norm": norm} for n, norm in enumerate(norms, 1)]
-    norm = picture({"a": read_metrics(written(tmp_path, *reports))}).axes[2]
-    low, high = norm.get_ylim()
-    assert low == pytest.approx(limits[0], rel=0.2)
-    assert high == pytest.approx(limits[1], rel=0.2)
-    inside = [tick for tick in norm.yaxis.get_majorticklocs() if low <= tick <= high]
-    assert inside == pytest.approx(expected)
-    small = sorted(tick for tick in norm.yaxis.get_minorticklocs() if low <= tick <= high)
-    assert len(small) > len(inside)
-    assert norm.yaxis.get_minor_formatter()(small[0]) == ""
-    assert norm.get_title("left") == "gradient norm before the clip, logarithmic"
-
-
 def test_the_legend_of_runs_side_by_side_shows_what_is_drawn(tmp_path):
     """A colour for each run, restarts included; the legend is below all axes and within the picture."""
     rows = [report(2), heldout(2), report(4), {"event": "resume", "step": 4}, report(6)]

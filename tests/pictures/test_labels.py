@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from elmo_fast.pictures.words import DISTANCES, RADIUS, Box, place_labels
+from elmo_fast.pictures.words import DISTANCES, RADIUS, place_labels
 
-BOUNDS = Box(0, 0, 400, 300)
+BOUNDS = (0, 0, 400, 300)
 
 
 def crowd(count, seed=0, spread=60.0):
@@ -14,7 +14,7 @@ def crowd(count, seed=0, spread=60.0):
 
 
 def meets(one, other):
-    return one.left < other.right and other.left < one.right and one.bottom < other.top and other.bottom < one.top
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def test_no_label_covers_another_or_a_point_or_leaves_the_picture():
@@ -25,12 +25,11 @@ def test_no_label_covers_another_or_a_point_or_leaves_the_picture():
     assert 20 < len(placed) < 70
     for i, label in enumerate(placed):
         assert not any(meets(label, other) for other in placed[:i])
-        covered = [Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in points]
+        covered = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in points]
         assert not any(meets(label, point) for point in covered)
-        assert label.left >= 0
-        assert label.bottom >= 0
-        assert label.right <= 400
-        assert label.top <= 300
+        assert min(label[:2]) >= 0
+        assert label[2] <= 400
+        assert label[3] <= 300
 
 
 def test_a_lonely_point_has_its_label_at_its_right():
@@ -42,7 +41,7 @@ def test_the_first_words_come_first_and_it_is_the_same_every_time():
     """Of points in one place the first has the best place; the last has none."""
     points = np.full((60, 2), 150.0) + np.linspace(0, 0.01, 60)[:, None]
     labels = place_labels(points, [(60, 12)] * 60, BOUNDS)
-    assert labels[0].left > 150
+    assert labels[0][0] > 150
     assert labels[-1] is None
     assert labels == place_labels(points, [(60, 12)] * 60, BOUNDS)
     assert place_labels(points, [], BOUNDS) == []

@@ -65,9 +65,14 @@ def test_columns_have_a_header(tmp_path):
 @pytest.mark.parametrize(
     ("words", "matrix", "columns", "message"),
     [
-        (WORDS[:4], numbers(), None, r"matrix must be \[4, D\], a row per word, one or more; got \[5, 7\]"),
+        (
+            WORDS[:4],
+            numbers(),
+            None,
+            r"matrix must be \[4, D\], a row per word, one or more, of finite numbers; got \[5, 7\]",
+        ),
         ([], np.zeros((0, 3)), None, "one or more"),
-        (WORDS, numbers() * np.inf, None, "must be finite"),
+        (WORDS, numbers() * np.inf, None, "finite: False"),
         ([*WORDS[:4], "a\tb"], numbers(), None, "row 5 must be a text without tabs and line breaks, not empty; got"),
         ([*WORDS[:4], ""], numbers(), None, "not empty; got ''"),
         (WORDS, numbers(), {"line": ["1"]}, "column 'line' must have 5 texts, one per word; got 1"),

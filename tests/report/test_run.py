@@ -171,7 +171,7 @@ def test_words_of_two_tags_are_found(folder):
     examples = read_examples(str(folder / "train.conll"))
     actual = uses_of(examples)
     assert set(ambiguous(actual, 9)) == {"play", "work"}
-    first, second = two_senses("play", actual, examples)
+    first, second = two_senses("play", actual)
     assert {examples[sentence].labels[place] for sentence, place in (first, second)} == {"NOUN", "VERB"}
 
 

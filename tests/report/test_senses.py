@@ -70,7 +70,7 @@ def test_a_table_says_which_token(tmp_path):
         ("set,,,a set", r"row 1: the columns word and sense must be filled; got 'set' and ''"),
         ("set,x,,a set to set", r"row 1: 'set' is 2 of the tokens 'a set to set'; name which by its number from 0"),
         ("set,x,,none", r"'set' is 0 of the tokens 'none'"),
-        ("set,x,2,a set", r"'set' is 1 of the tokens 'a set'; .*; got '2'"),
+        ("set,x,2,a set", r"row 1: position must be the number of a token of 'a set', from 0 to 1; got '2'"),
         ("set,x,one,a set", r"got 'one'"),
     ],
 )
@@ -112,7 +112,6 @@ def test_the_report_of_senses_trains_nothing_and_runs_again(bilm, tmp_path, caps
     assert numbers["play"] == numbers["all tokens"] == numbers["of words with several senses"]
     text = page.read_text()
     assert f"| LSTM 1 | {100 * numbers['play']['LSTM 1']:.1f} | " in text
-    assert "| play | verb " in text
     assert "training tokens of 1 words, 21 test tokens; the words of 0 do not occur in training" in text
     assert "of 1 the word does, but not in its sense" in text
     page.unlink()

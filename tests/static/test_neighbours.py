@@ -8,7 +8,6 @@ from elmo_fast.embed import search
 from elmo_fast.embed.token_files import FORMAT, VECTORS, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
-from elmo_fast.tokens import nearest_in
 
 
 def by_sorting(matrix, queries, topn):
@@ -157,21 +156,6 @@ def test_a_cache_of_another_version_is_damage_and_another_folder_is_named(tokens
     for other in (path, path.parent, path / "manifest.json"):
         with pytest.raises(ElmoFastError, match="is no folder of vectors"):
             read_cache_folder(other)
-
-
-def test_token_vectors_are_found_again(tokens):
-    """Each layer's nearest, and where each sentence begins."""
-    vectors, path = tokens
-    file = read_cache_folder(path)
-    assert file.metadata["made_from"] == "a text"
-    np.testing.assert_array_equal(file.embeddings.swapaxes(0, 1), vectors)
-    for layer in range(2):
-        actual, expected = (
-            nearest_in(file, layer, vectors[layer, 10:12], 9),
-            by_sorting(vectors[layer], vectors[layer, 10:12], 9),
-        )
-        np.testing.assert_array_equal(actual.rows, expected[0])
-        np.testing.assert_allclose(actual.cosines, expected[1], atol=1e-6)
 
 
 def test_a_cache_that_was_not_finished_is_not_there(tmp_path):

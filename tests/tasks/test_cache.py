@@ -113,16 +113,6 @@ def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm):
     assert the_file(tmp_path).read_bytes() == whole
 
 
-def test_a_file_of_other_sentences_under_this_name_is_not_believed(tmp_path, bilm):
-    """Same shape, complete, with a valid digest: its key shows the difference."""
-    cached_layers(bilm, EXAMPLES, tmp_path / "a")
-    cached_layers(bilm, EXAMPLES[::-1], tmp_path / "b")
-    shutil.copytree(the_file(tmp_path / "b").parent, the_file(tmp_path / "a").parent, dirs_exist_ok=True)
-    with pytest.warns(UserWarning, match="it is not of these sentences and this model"):
-        _, ran = computed(bilm, tmp_path / "a")
-    assert ran
-
-
 def test_an_error_while_computing_leaves_nothing(tmp_path, bilm):
     """No part of a file, no lock; and a biLM that carries state has carried none."""
     bilm.stateful = True
@@ -162,12 +152,6 @@ def test_progress_and_the_carried_state(tmp_path, bilm):
     bilm(torch.ones(2, 3, 50, dtype=torch.long))
     second = cached_layers(bilm, EXAMPLES, tmp_path / "b")
     assert_close("layers", second.batch(range(5))[0], first.batch(range(5))[0])
-
-
-def test_nothing_to_compute(tmp_path, bilm):
-    for examples in ([], [Example([], [])]):
-        with pytest.raises(ElmoFastError, match="examples must have at least one word; got none"):
-            cached_layers(bilm, examples, tmp_path)
 
 
 def sum_of(cache):

@@ -70,27 +70,6 @@ def test_marginals_are_sums_over_all_paths():
         torch.testing.assert_close(marginals[row, :length].sum(1), torch.ones(length, dtype=torch.float64))
 
 
-def test_gradients_are_those_of_differences():
-    """gradcheck of the likelihood with respect to the scores and all three tables."""
-    crf, lengths = random_crf(3), torch.tensor([4, 1, 2])
-    gold = torch.randint(3, (3, 4))
-    scores = torch.randn(3, 4, 3, dtype=torch.float64, requires_grad=True)
-
-    def likelihood(scores, *tables):
-        named = dict(zip(("transitions", "start", "end"), tables, strict=True))
-        return torch.func.functional_call(Likelihood(crf), {f"crf.{k}": v for k, v in named.items()}, (scores,))
-
-    class Likelihood(torch.nn.Module):
-        def __init__(self, crf):
-            super().__init__()
-            self.crf = crf
-
-        def forward(self, scores):
-            return self.crf.log_likelihood(scores, gold, lengths)
-
-    assert torch.autograd.gradcheck(likelihood, (scores, crf.transitions, crf.start, crf.end))
-
-
 def test_padding_counts_for_nothing():
     """Neither the numbers past a row's length nor how far the batch is padded change its result, nor get a gradient."""
     crf, lengths = random_crf(3), torch.tensor([2, 3])

@@ -59,12 +59,6 @@ def test_raw_text_is_noticed_and_the_other_task_is_named(tmp_path):
         read_data(dataclasses.replace(classify, format="text"))
 
 
-@pytest.mark.parametrize("names", [[], ["a", "a"]])
-def test_no_label_or_one_twice_is_an_error(names):
-    with pytest.raises(ElmoFastError, match="labels must be one or more, all different; got"):
-        Labels(names)
-
-
 @pytest.mark.parametrize("batches", [epoch_batches(LENGTHS, 16, 0, 3), fixed_batches(LENGTHS, 16)])
 def test_every_sentence_once_in_batches_of_like_lengths(batches):
     """No sentence is lost or doubled, and next to nothing of a batch is padding."""

