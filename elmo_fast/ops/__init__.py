@@ -1,4 +1,4 @@
-"""Ops: one folder each, with the definition (`reference.py`) next to its kernels.
+"""Ops: one folder each, its definition in plain torch next to its kernels.
 
 Letters used in every docstring: B batch, T time, I input width, D projection, H cells, C characters (slots), E
 character embedding, F filters, N rows (words), V vocabulary, S samples, L layers, M mixes, R directions run side by

@@ -13,8 +13,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 
 LOW = 0xFFFFFFFF
-
-
+LANES = 1024  # of scalar_mix: elements that one of Philox's four results serves, side by side
+MAX_TRIES = 2**31 - 1  # of log_uniform_sample
 # Of log_uniform_sample: the term inside the logarithm of the expected counts.
 CORRECTIONS = {"tensorflow": 0.0, "allennlp": 1e-13, "allennlp-0.9": 1e-7}
 
@@ -73,6 +73,11 @@ def drawn_to(op: str, samples: Sequence[Tensor], device: torch.device) -> tuple[
     return tuple(to_device(tensor, device) for tensor in samples)
 
 
+def threshold(probability: float) -> int:
+    """Return the number below which 32 random bits drop an element."""
+    return min(round(probability * 2**32), LOW)
+
+
 def dropout_factors(
     probability: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
 ) -> Tensor:
@@ -92,25 +97,25 @@ def dropout_factors(
     Returns:
         [planes, rows, N] float32
     """
-    threshold, scale = min(round(probability * 2**32), LOW), 1 / (1 - probability)
+    limit, scale = threshold(probability), 1 / (1 - probability)
     if has_kernel(offset.device):
         from elmo_fast.ops._kernels import launch_dropout
 
-        return launch_dropout(threshold, scale, seed, offset, first_row, shape)
-    return plain_factors(threshold, scale, seed, offset, first_row, shape)
+        return launch_dropout(limit, scale, seed, offset, first_row, shape)
+    return plain_factors(limit, scale, seed, offset, first_row, shape)
 
 
 def plain_factors(
-    threshold: int, scale: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
+    limit: int, scale: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
 ) -> Tensor:
-    """Compute `dropout_factors` of the probability threshold / 2^32 in plain torch."""
+    """Compute `dropout_factors` of the probability limit / 2^32 in plain torch."""
     planes, rows, width = shape
     plane, row, block = (torch.arange(count, device=offset.device) for count in (planes, rows, _triton.cdiv(width, 4)))
     first = (plane[:, None] * len(block) + block)[:, None, :].expand(planes, rows, -1)
     second, at = (first_row + row)[None, :, None].expand_as(first), offset.reshape(1, 1, 1).expand_as(first)
     counter = (first & LOW, second & LOW, at & LOW, (at >> 32) | DROPOUT)
     bits = torch.stack(philox4x32((seed & LOW, seed >> 32), counter), dim=-1).flatten(2)[:, :, :width]
-    return (bits >= threshold).to(torch.float32) * scale
+    return (bits >= limit).to(torch.float32) * scale
 
 
 def has_kernel(device: torch.device) -> bool:

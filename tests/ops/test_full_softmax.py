@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_fast.ops import _dispatch, full_softmax, sampled_softmax
-from elmo_fast.ops.vocabulary_losses import reference
+from elmo_fast.ops import _dispatch, full_softmax, sampled_softmax, vocabulary_losses
 from tests.ops.output_layer import OutputLayer, doubles, every, kernels, needs_native
 from tests.support.tolerances import assert_close, assert_no_worse
 
@@ -48,7 +47,7 @@ class TestFullSoftmax(OutputLayer):
 
 def test_more_rows_than_a_block_of_them(monkeypatch):
     """Rows are cut too: blocks of 4 rows and of 3 words."""
-    monkeypatch.setattr(reference, "ROWS", 4)
+    monkeypatch.setattr(vocabulary_losses, "ROWS", 4)
     arguments = problem(11)
     actual = full_softmax(**arguments, chunk_bytes=4 * 3 * 8, backend="reference")
     assert_close("losses", actual, whole(**arguments), "float64")

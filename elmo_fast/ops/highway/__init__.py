@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
@@ -11,9 +12,8 @@ from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import check_count, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
-from elmo_fast.ops._precision import check_no_gradient, under_autocast
+from elmo_fast.ops._precision import check_no_gradient, linear, operand, under_autocast
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops.highway import reference
 
 
 def highway(
@@ -72,7 +72,7 @@ def highway(
     backend = select("highway", backend, x.device, x.dtype, precision)
     with no_autocast:
         if backend == "reference":
-            return checked("highway", reference.highway)(x, weights, biases, *projection, count, precision)
+            return checked("highway", reference)(x, weights, biases, *projection, count, precision)
         run = registered_op("highway", backend)
         plain = [] if projection_weight is None else [projection_weight]
         if backend == "native":
@@ -87,6 +87,27 @@ def highway(
             copied = functools.partial(kernels.pack, weights, plain, precision)
             copies = packed.of(precision, [*weights, *plain], copied)
         return run(x, weights, biases, *projection, count, precision, save, copies)[0]
+
+
+def reference(
+    x: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    projection_weight: Tensor | None,
+    projection_bias: Tensor | None,
+    count: Tensor | None,
+    precision: str,
+) -> Tensor:
+    """Compute highway in plain torch: the definition."""
+    x = first_rows(x, count)
+    for weight, bias in zip(weights, biases, strict=True):
+        products = linear(x, operand(weight, precision), precision, bias)
+        transform, gate = products.chunk(2, dim=1)
+        transform, gate = torch.relu(transform), torch.sigmoid(gate)
+        x = gate * x + (1 - gate) * transform
+    if projection_weight is not None:
+        x = linear(x, operand(projection_weight, precision), precision, projection_bias)
+    return first_rows(x, count)
 
 
 def _check(
