@@ -10,6 +10,7 @@ torch's dispatcher where an op itself is called: from torch.ops, and by torch.co
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -20,6 +21,13 @@ from torch.autograd import forward_ad
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._schemas import LIBRARY, NAMESPACE, arguments_of, overload
+
+# Where Triton is missing, torch's module warns as it is imported, of kernels that nobody has there.
+_log = logging.getLogger("torch.utils.flop_counter")
+_log.disabled = True
+from torch.utils.flop_counter import register_flop_formula  # noqa: E402
+
+_log.disabled = False
 
 
 class Backward(NamedTuple):
@@ -54,13 +62,17 @@ def register_op(
     fake: Callable[[Any], Any],
     backward: Backward | None = None,
     saved: Callable[[Any], list[Tensor]] | None = None,
+    products: Callable[[Any], int] | None = None,
 ) -> None:
     """Describe an op to torch: the shapes and dtypes of its results, and its gradients, on every device.
 
     fake(arguments): returns the results, given the arguments as a tuple with the schema's names. saved(arguments):
     returns what C++ saves for the backward pass, where the schema has `saved` as its last result. backward: None for an
-    op that has no gradient.
+    op that has no gradient. products(arguments of the op or, of the same names, of its backward op): multiplications in
+    the op's matrix products, one for each weight that a row meets, for torch.utils.flop_counter.
     """
+    for op in (name, f"{name}_backward") if products is not None else ():
+        _register_flops(op, products)
     for namespace, library in {NAMESPACE: LIBRARY, _triton.NAMESPACE: _triton.LIBRARY}.items():
 
         def with_saved(arguments: Any, namespace: str = namespace) -> Any:
@@ -80,6 +92,17 @@ def register_op(
             _register_fake(library, f"{name}_backward", formula.fake)
             FORMULAS[f"{namespace}::{name}"] = formula
             library.impl(name, formula, "Autograd")
+
+
+def _register_flops(op: str, products: Callable[[Any], int]) -> None:
+    """Register two operations for each product; a backward pass has them for each kind of gradient that is needed."""
+
+    def formula(*values: Any, out_val: Any = None, **named: Any) -> int:
+        a = arguments_of(op)(*values, **named)
+        needed = [value for name, value in a._asdict().items() if name.startswith("need_") and name != "need_h0"]
+        return 2 * products(a) * (sum(needed) if needed else 1 + op.endswith("_backward"))
+
+    register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), op), get_raw=True)(formula)
 
 
 def _refuse_vmap(*args: Any, **kwargs: Any) -> Any:

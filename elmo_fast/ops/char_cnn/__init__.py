@@ -169,5 +169,8 @@ _BACKWARD = Backward(
 )
 
 
-register_op("char_cnn", _fake, _BACKWARD, _native_saved)
+register_op(
+    "char_cnn", _fake, _BACKWARD, _native_saved,
+    products=lambda a: sum(len(a.ids) * (a.ids.shape[1] - w.shape[2] + 1) * w.numel() for w in a.weights),
+)  # fmt: skip
 register("char_cnn", "native", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True)

@@ -239,5 +239,6 @@ register_op(
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
     Backward(shapes=_shapes, finish=_tables),
     _native_saved,
+    products=lambda a: a.hidden.numel() * len(a.nodes) // (len(a.weight) + 1),  # a path has its mean length
 )
 register("hierarchical_softmax", "native", "triton", kernels="elmo_fast.ops.hierarchical_softmax.kernels")

@@ -150,6 +150,11 @@ def _shapes(a: Any) -> dict[str, Any]:
     return {"biases": [weight.shape[:1] for weight in a.weights], "projection_bias": projection_bias}
 
 
+def _products(a: Any) -> int:
+    weights = a.weights if a.projection_weight is None else [*a.weights, a.projection_weight]
+    return len(a.x) * sum(weight.numel() for weight in weights)
+
+
 _COVERS = {"need_weights": ["weights", "biases", "projection_weight", "projection_bias"]}
-register_op("highway", _fake, Backward(_COVERS, _shapes), _native_saved)
+register_op("highway", _fake, Backward(_COVERS, _shapes), _native_saved, _products)
 register("highway", "native", "triton", kernels="elmo_fast.ops.highway.kernels", int8=True)

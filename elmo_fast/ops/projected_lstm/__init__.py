@@ -275,6 +275,11 @@ def _shapes(a: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _products(a: Any) -> int:
+    weights = [*a.weight_ih, *a.weight_hh, *a.weight_hr]
+    return a.inputs[0].shape[:2].numel() * sum(weight.numel() for weight in weights)
+
+
 _COVERS = {"need_weights": ["weight_ih", "weight_hh", "bias", "weight_hr"], "need_h0": ["h0", "c0"]}
-register_op("projected_lstm", _fake, Backward(_COVERS, _shapes), _native_saved)
+register_op("projected_lstm", _fake, Backward(_COVERS, _shapes), _native_saved, _products)
 register("projected_lstm", "native", "triton", kernels="elmo_fast.ops.projected_lstm.backward_kernels", int8=True)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -324,9 +325,18 @@ register_op(
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
     Backward(),
     lambda a: [a.hidden.new_empty(a.hidden.shape[0], 2)],
+    products=lambda a: len(a.hidden) * a.weight.numel(),
 )
+
+
+def _products(a: Any) -> int:
+    """Return the products of each row with the target's and the samples' rows."""
+    samples = len(a.samples) if hasattr(a, "samples") else len(a.ids) - len(a.hidden)
+    return a.hidden.numel() * (1 + samples)
+
+
 _OF_ROWS = Backward(shapes=shapes_of_rows, finish=table_gradients)
-register_op("sampled_softmax", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, (2,)))
-register_op("negative_sampling", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, ()))
+register_op("sampled_softmax", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, (2,)), _products)
+register_op("negative_sampling", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, ()), _products)
 for _op in ("full_softmax", "sampled_softmax", "negative_sampling"):
     register(_op, "native", "triton", kernels="elmo_fast.ops.vocabulary_losses.kernels")
