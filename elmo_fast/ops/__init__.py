@@ -14,9 +14,9 @@ from elmo_fast._docstrings import document
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._packed import PackedWeights, refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops._sampling import AliasTable, alias_sample, alias_table
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 from elmo_fast.ops.adagrad import adagrad_, adagrad_rows_, clip_scale, merged_square_norm, square_norm
-from elmo_fast.ops.alias_sample import AliasTable, alias_sample, alias_table
 from elmo_fast.ops.char_cnn import char_cnn
 from elmo_fast.ops.hierarchical_softmax import HuffmanTree, hierarchical_softmax, huffman_tree
 from elmo_fast.ops.highway import highway

@@ -119,9 +119,8 @@ def identity(launch):
 
 @contextlib.contextmanager
 def card(memory):
-    """Within it host functions choose for a card with so many KiB of shared memory; 99: also 82 multiprocessors."""
-    processors = 82 if memory == 99 else _triton.MULTIPROCESSORS  # an RTX 3090
-    with mock.patch.multiple(_triton, shared_memory=lambda _: memory * 1024, multiprocessors=lambda _: processors):
+    """Within it host functions choose for a card with so many KiB of shared memory."""
+    with mock.patch.object(_triton, "shared_memory", return_value=memory * 1024):
         yield
 
 

@@ -69,7 +69,7 @@ def test_triton_inputs_half_is_stored_in_16_bits(backend):
     x[0, 0, 3] = x[1, 2, 6] = 3e4
     weight[0, 5], weight[0, 43] = 3e4, -3e4
     x[1, 1, 2, 20] = torch.nan
-    layer = forward_kernels.Layer(2, 70, 3, 21, 6, 41, (False, True), 3.0, 3.0, False, torch.bfloat16)
+    layer = forward_kernels.Layer(2, 70, 3, 21, 6, 41, (False, True), (3.0, 3.0), False, torch.bfloat16)
     result = forward_kernels.inputs_half(layer, x, weight)
     truth = x.double() @ weight.double().transpose(1, 2)[:, None]
     assert result.dtype == torch.float16
@@ -102,7 +102,7 @@ def test_triton_refuses_a_step_whose_offsets_would_not_fit():
 
 
 def tiled(dtype, batch=128, cells=4096):
-    return forward_kernels.Layer(2, batch, 20, 512, 512, cells, (False, True), 3.0, 3.0, True, dtype)
+    return forward_kernels.Layer(2, batch, 20, 512, 512, cells, (False, True), (3.0, 3.0), True, dtype)
 
 
 @pytest.mark.parametrize("batch", [1, 32, 128, 1024])
