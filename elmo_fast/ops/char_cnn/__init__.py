@@ -92,7 +92,8 @@ def char_cnn(
         if backend == "native":
             copied = functools.partial(pack, precision, filters=weights)
             copies = None if packed is None else packed.of(precision, weights, copied)
-            return first_rows(run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0], count)
+            features = run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0]
+            return features if count is None else first_rows(features, count)
         copies = None
         if packed is not None and not save:
             from elmo_fast.ops.char_cnn import kernels

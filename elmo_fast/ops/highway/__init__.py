@@ -78,8 +78,9 @@ def highway(
         if backend == "native":
             copied = functools.partial(pack, precision, highway=weights, plain=plain)
             copies = None if packed is None else packed.of(precision, [*weights, *plain], copied)
-            y = run(first_rows(x, count), weights, biases, *projection, None, precision, save, copies)[0]
-            return first_rows(y, count)
+            x = x if count is None else first_rows(x, count)
+            y = run(x, weights, biases, *projection, None, precision, save, copies)[0]
+            return y if count is None else first_rows(y, count)
         copies = None
         if packed is not None and not save:
             from elmo_fast.ops.highway import kernels
