@@ -34,14 +34,10 @@ class TestFullSoftmax(OutputLayer):
     test_sparse_gradients_are_the_dense_ones = None  # all words are used
     refusals = [
         ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8"),
-        ({"hidden": torch.zeros(2, 1, 3)}, r"hidden must have shape \[N, D\]; got shape \(2, 1, 3\)"),
         ({"weight": torch.zeros(0, 3), "bias": torch.zeros(0)}, "at least one word"),
         ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
         ({"targets": torch.zeros(2)}, "targets must be int64"),
-        ({"bias": torch.zeros(9).double()}, "hidden, weight and bias must share one device and dtype"),
-        ({"hidden": torch.zeros(2, 3).double()}, "hidden, weight and bias must share one device and dtype"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ]
 
 
@@ -118,14 +114,6 @@ def test_large_logits_do_not_overflow(backend):
     actual = full_softmax(hidden, targets, weight, bias, chunk_bytes=8, backend=backend)
     truth = in_double(hidden, targets, weight, bias)
     assert_no_worse("losses", actual, whole(hidden, targets, weight, bias), truth, "float32")
-
-
-def test_precision_rounds_operands_alone():
-    """bfloat16: the loss of rounded operands, computed in float32."""
-    hidden, targets, weight, bias = problem(dtype=torch.float32).values()
-    rounded = [x.bfloat16().float() for x in (hidden, weight)]
-    actual = full_softmax(hidden, targets, weight, bias, precision="bfloat16")
-    assert_close("losses", actual, whole(rounded[0], targets, rounded[1], bias))
 
 
 @doubles

@@ -14,7 +14,6 @@ import torch
 
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import _native, rounded
-from elmo_fast.ops._native import products_on_cpu
 from tests.support.tolerances import assert_no_worse
 from tools import try_wheel
 
@@ -153,17 +152,6 @@ def test_an_instruction_set_that_is_not_here_is_refused_in_one_sentence():
     )
     with pytest.raises(ValueError, match="got avx1024"):
         _native.C.limit_isa("avx1024")
-
-
-def test_a_sentence_says_what_multiplies(isa):
-    assert products_on_cpu("bfloat16").startswith("pairs") == (isa == "avx512_bf16")
-    assert ("are slower on Intel's" in products_on_cpu("bfloat16")) == (
-        isa == "avx512_vnni" and "avx512_bf16" in _native.C.isas()
-    )
-    assert ("tiles" in products_on_cpu("bfloat16")) == (isa == "amx")
-    assert "widened" in products_on_cpu("float16")
-    assert ("VNNI" in products_on_cpu("int8")) == (isa in ("avx2_vnni", "avx512_vnni", "avx512_bf16"))
-    assert ("tiles" in products_on_cpu("int8")) == (isa == "amx")
 
 
 def test_sixteen_bit_precision_refuses_float64():

@@ -254,17 +254,6 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
 
 
 @alone
-def test_a_chunk_is_whole_tiles_within_the_bound(backend):
-    """All chunks of like size; at least one tile, at most what fits."""
-    from elmo_fast.ops.vocabulary_losses.kernels import chunk_length
-
-    for rows, room, length in ((2560, 2048, 1280), (2561, 2048, 1408), (20480, 2048, 2048), (100, 0, 128)):
-        assert chunk_length(rows, room, 128) == length
-    assert chunk_length(0, 0, 16) == 16
-    assert chunk_length(2**31 - 1, 2**40, 128) <= 2**20
-
-
-@alone
 @pytest.mark.skipif(not _triton.INTERPRETED, reason="only the interpreter looks for overflow")
 def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
     """A transposed table of 2^30 words. No row is inside, so that nothing is read and addresses are computed alone."""

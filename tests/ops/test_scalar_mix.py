@@ -152,18 +152,12 @@ def test_eps_stands_under_the_root(backend):
     [
         ({"layers": []}, "at least one tensor"),
         ({"layers": [torch.zeros(2, 3), torch.zeros(2, 4)]}, r"share one shape.*\(2, 3\).*\(2, 4\)"),
-        ({"layers": [torch.zeros(2, 3, dtype=torch.long)] * 2}, "floating-point"),
         ({"scalars": torch.zeros(1, 3)}, r"scalars must have shape \[M, L=2\]"),
-        ({"gammas": torch.zeros(2)}, r"gammas must have shape \[M=1\]"),
-        ({"gammas": torch.zeros(1, dtype=torch.float64)}, "scalars and gammas must share one device and dtype"),
         ({"layer_norm": True, "statistics_mask": torch.ones(3)}, r"statistics_mask must have shape \(2,\)"),
         ({"layer_norm": True, "statistics_mask": torch.zeros(2)}, "marks no position"),
-        ({"backend": "cuda"}, "backend must be one of auto"),
         ({"dropout": 1.0}, "dropout must be a probability"),
-        ({"dropout": -0.1}, "dropout must be a probability"),
         ({"dropout": 0.5, "seed": torch.zeros(1, dtype=torch.long)}, r"seed must have shape \[\]"),
         ({"dropout": 0.5, "seed": torch.tensor(1.0)}, "seed must be int64"),
-        ({"layers": [torch.zeros(2, 3).half()] * 2, "scalars": torch.zeros(1, 2).bfloat16()}, "share one device and"),
         (
             {"layers": [torch.zeros(2, 3).half()] * 2, "gammas": torch.zeros(1, dtype=torch.float64)},
             "scalar_mix: scalars and gammas must share",

@@ -8,7 +8,6 @@ import threading
 import pytest
 import torch
 
-from elmo_fast._runtime.memory import size
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _dispatch, _triton
 from tests.support.backends import device_of, pretend_gpu
@@ -235,7 +234,3 @@ def test_threads_that_multiply_at_once_leave_torchs_flags_as_they_were():
         assert flags.allow_fp16_reduced_precision_reduction
     finally:
         flags.allow_fp16_reduced_precision_reduction = before
-
-
-def test_sizes_are_as_people_read_them():
-    assert [size(n) for n in (5, 2048, 3 * 2**20, 1.5 * 2**30)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.5 GiB"]
