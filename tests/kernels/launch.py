@@ -125,9 +125,9 @@ def card(memory):
 
 
 def distinct(op, memory=227):
-    """{"kernel[switches], label": launch} of the distinct kernels in tests/kernels/<op>.py."""
+    """{"kernel[switches], label": launch} of the distinct kernels of an op in tests/kernels/launches.py."""
     actual, seen = {}, set()
-    for label, call in importlib.import_module(f"tests.kernels.{op}").launches():
+    for label, call in getattr(importlib.import_module("tests.kernels.launches"), op)():
         with card(memory):
             launches = recorded(call)
         assert launches, f"{op}, {label}: nothing was launched"
