@@ -155,8 +155,14 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
-        ctx.formula, ctx.lengths = inputs[:2]
-        ctx.formula.setup(ctx, _nested(inputs[2:], ctx.lengths), output)
+        ctx.formula, ctx.lengths = formula, _ = inputs[:2]
+        values = dict(zip(formula.names, (*_nested(inputs[2:], ctx.lengths), *formula.outputs_of(output)), strict=True))
+        flat, ctx.saved_lengths = _flat([values[name] for name in formula.saved])
+        ctx.others = [None if isinstance(each, Tensor) else each for each in flat]
+        ctx.save_for_backward(*[each if isinstance(each, Tensor) else None for each in flat])
+        ctx.outputs = [each.shape for each in output]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[each for i, each in enumerate(output) if i not in formula.with_gradients])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -245,15 +251,6 @@ class Formula:
         """Return the op's results: tensors, then perhaps a list, what it saved."""
         saved = [list(flat[self.tensors :])] if len(self.inputs) + self.tensors < len(self.names) else []
         return (*flat[: self.tensors], *saved)
-
-    def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Tensor]) -> None:
-        values = dict(zip(self.names, (*inputs, *self.outputs_of(outputs)), strict=True))
-        flat, ctx.saved_lengths = _flat([values[name] for name in self.saved])
-        ctx.others = [None if isinstance(each, Tensor) else each for each in flat]
-        ctx.save_for_backward(*[each if isinstance(each, Tensor) else None for each in flat])
-        ctx.outputs = [each.shape for each in outputs]
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[each for i, each in enumerate(outputs) if i not in self.with_gradients])
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
         gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]

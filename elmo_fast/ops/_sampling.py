@@ -189,7 +189,7 @@ def threshold(probability: float) -> int:
 
 
 def dropout_factors(
-    probability: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
+    probability: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int], *, plain: bool = False
 ) -> Tensor:
     """Sample by what dropout multiplies each element: 0 with probability p, otherwise 1 / (1 - p).
 
@@ -203,22 +203,16 @@ def dropout_factors(
         offset: [] or [1] int64, on the device that samples
         first_row: number of the first row
         shape: (planes, rows, N)
+        plain: in plain torch, even where Triton has a kernel
 
     Returns:
         [planes, rows, N] float32
     """
     limit, scale = threshold(probability), 1 / (1 - probability)
-    if has_kernel(offset.device):
+    if has_kernel(offset.device) and not plain:
         from elmo_fast.ops._kernels import launch_dropout
 
         return launch_dropout(limit, scale, seed, offset, first_row, shape)
-    return plain_factors(limit, scale, seed, offset, first_row, shape)
-
-
-def plain_factors(
-    limit: int, scale: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
-) -> Tensor:
-    """Compute `dropout_factors` of the probability limit / 2^32 in plain torch."""
     planes, rows, width = shape
     plane, row, block = (torch.arange(count, device=offset.device) for count in (planes, rows, _triton.cdiv(width, 4)))
     first = (plane[:, None] * len(block) + block)[:, None, :].expand(planes, rows, -1)

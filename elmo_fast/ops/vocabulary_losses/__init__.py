@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable, Set
 from typing import Any
 
 import torch
@@ -14,14 +15,7 @@ from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._precision import rounded, under_autocast
-from elmo_fast.ops._table_rows import (
-    fake_of_samples,
-    in_chunks,
-    saved_of_samples,
-    shapes_of_rows,
-    table_gradients,
-    table_rows,
-)
+from elmo_fast.ops._table_rows import table_gradient, table_rows
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS, log_expected_counts
 
 CHUNK_BYTES = 32 * 2**20
@@ -254,6 +248,25 @@ def _full_reference(
     return torch.cat(parts)
 
 
+def _in_chunks(
+    losses: Callable[..., Tensor], hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, chunk_bytes: int
+) -> Tensor:
+    """Call losses(hidden, targets' rows, samples' rows, offsets, ids) in chunks of hidden's rows.
+
+    rows, offsets, ids: of the targets, then of the samples. The scores of a chunk take at most `chunk_bytes`, or one
+    row. If there are several chunks, the backward pass computes the scores again.
+    """
+    count = hidden.shape[0]
+    step = max(1, min(count, chunk_bytes // ((len(rows) - count) * hidden.element_size())))
+    results = []
+    for i in range(0, max(count, 1), step):
+        part = slice(i, min(i + step, count))
+        offsets_here, ids_here = (torch.cat([each[:count][part], each[count:]]) for each in (offsets, ids))
+        chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here)
+        results.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
+    return torch.cat(results)
+
+
 def _sampled_losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:
     count = hidden.shape[0]
     true = (hidden * true_rows).sum(1) + offsets[:count]
@@ -277,7 +290,7 @@ def _sampled_reference(
     ids = torch.cat([targets, samples])
     offsets = table_rows(bias, ids, sparse) - log_expected
     rows = rounded(table_rows(weight, ids, sparse), precision)
-    return in_chunks(_sampled_losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
+    return _in_chunks(_sampled_losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
 
 
 def _negative_losses(
@@ -310,7 +323,39 @@ def _negative_reference(
         offsets = offsets - (log_noise.index_select(0, ids) + math.log(negatives))
     rows = rounded(table_rows(weight, ids, sparse), precision)
     losses = functools.partial(_negative_losses, share=negatives / len(samples), hits=log_noise is not None)
-    return in_chunks(losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
+    return _in_chunks(losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
+
+
+def _fake_of_samples(a: Any) -> tuple[Tensor, Tensor]:
+    """Allocate losses [N] and words [N + S] of a loss over a sample."""
+    count = a.hidden.shape[0]
+    return a.hidden.new_empty(count), a.targets.new_empty(count + a.samples.shape[0])
+
+
+def _saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
+    """Allocate what C++ saves of such a loss: `numbers` for each row, [N, S] if that fits, the words' rows and offsets.
+
+    [N, S] fits into `chunk_bytes`, or is one row.
+    """
+    (count, width), samples, new = a.hidden.shape, a.samples.shape[0], a.hidden.new_empty
+    fits = count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes
+    words = count + samples
+    return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
+
+
+def _shapes_of_rows(a: Any) -> dict[str, Any]:
+    """Return the shapes of the gradients of the rows of the words `ids`."""
+    words = a.ids.shape[0]
+    return {"weight": (words, a.hidden.shape[1]), "bias": (words,)}
+
+
+def _table_gradients(a: Any, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
+    """Compute the gradients of weight and bias from those of the rows of the words `ids`."""
+    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
+    tables = {
+        name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items() if name in needed
+    }
+    return {"hidden": rows["hidden"]} | tables
 
 
 def _on(device: torch.device, tries: Tensor | int) -> Tensor:
@@ -335,8 +380,8 @@ def _products(a: Any) -> int:
     return a.hidden.numel() * (1 + samples)
 
 
-_OF_ROWS = Backward(shapes=shapes_of_rows, finish=table_gradients)
-register_op("sampled_softmax", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, (2,)), _products)
-register_op("negative_sampling", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, ()), _products)
+_OF_ROWS = Backward(shapes=_shapes_of_rows, finish=_table_gradients)
+register_op("sampled_softmax", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, (2,)), _products)
+register_op("negative_sampling", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, ()), _products)
 for _op in ("full_softmax", "sampled_softmax", "negative_sampling"):
     register(_op, "native", "triton", kernels="elmo_fast.ops.vocabulary_losses.kernels")
