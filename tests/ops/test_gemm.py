@@ -1,6 +1,5 @@
 """Packed matrix products: right at every precision and odd shape, with each instruction set; rows independent."""
 
-import json
 import os
 import pathlib
 import platform
@@ -15,7 +14,6 @@ import torch
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import _native, rounded
 from tests.support.tolerances import assert_no_worse
-from tools import try_wheel
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 SHAPES = [
@@ -119,19 +117,6 @@ def test_the_module_has_the_kernels_of_every_instruction_set_whichever_the_cpu_t
         "amx in int8": r"tdpb[su][su]d .*%tmm",
     }
     assert [name for name, pattern in instructions.items() if not re.search(pattern, code)] == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the CPUs are x86-64")
-@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-user")
-@pytest.mark.parametrize(("cpu", "sets"), try_wheel.MASKS.items())
-def test_every_precision_runs_on_a_cpu_without_newer_instruction_sets(cpu, sets):
-    """A product that used one unasked would end the process: qemu knows no AVX-512, and a Nehalem no AVX."""
-    command = ("qemu-x86_64", "-cpu", cpu, sys.executable, try_wheel.INSIDE, "sets")
-    variables = os.environ | {"PYTHONPATH": str(try_wheel.ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=variables)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == sets
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/cpuinfo").is_file(), reason="needs /proc/cpuinfo")

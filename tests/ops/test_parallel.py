@@ -3,8 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -180,21 +178,3 @@ def test_no_more_threads_begin_than_torch_has(count):
         assert len(list(TASKS.iterdir())) == count
 
     assert in_a_child(work) == 0
-
-
-@pytest.mark.skipif(not TASKS.is_dir(), reason="needs /proc")
-def test_small_work_starts_no_thread():
-    """A product of some microseconds, then one of milliseconds, in a new process that may use two threads."""
-    program = """if True:
-    import os, torch
-    import elmo_fast.ops
-    torch.set_num_threads(2)
-    count = lambda: len(os.listdir("/proc/self/task"))
-    large, weight = torch.ones(600, 64), torch.ones(64, 200)
-    for rows in (4, 600):
-        before = count()
-        torch.ops.elmo_fast.matmul(large[:rows], weight, "float32")
-        print(count() - before)
-    """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["0", "1"], done
