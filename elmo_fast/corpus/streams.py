@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.corpus.encoding import Corpus, Places
-from elmo_fast.ops import gather_runs
 from elmo_fast.text import Vocabulary
 
 _SENTENCES_AT_ONCE = 1 << 20
@@ -265,3 +264,26 @@ class Stream:
         if self._lengths is None:
             return []
         return [DistinctWords.of(part.numpy(), self._lengths) for part in types.chunk(self._parts, dim=1)]
+
+
+def gather_runs(shards: list[Tensor], first: Tensor, lengths: Tensor, upward: int) -> Tensor:
+    """Concatenate runs of the stored text, [sum(lengths)]; the first `upward` are read upward, the others downward.
+
+        out[at_r + i] = v[first_r + i] for r < upward, else v[first_r - i];    at_r = lengths_0 + ... + lengths_(r-1)
+
+    shards: v as consecutive parts, none of which a run leaves.
+    """
+    # An index is its run's shift plus the number's own index in out, or minus it for downward runs.
+    at, turn = lengths.cumsum(0) - lengths, int(lengths[:upward].sum())
+    indices = torch.cat([first[:upward] - at[:upward], first[upward:] + at[upward:]]).repeat_interleave(lengths)
+    numbers = torch.arange(len(indices), device="cpu")
+    indices[:turn] += numbers[:turn]
+    indices[turn:] -= numbers[turn:]
+    if len(shards) == 1:
+        return shards[0].index_select(0, indices)
+    out, begin = shards[0].new_empty(len(indices)), 0
+    for shard in shards:
+        here = (indices >= begin) & (indices < begin + len(shard))
+        out[here] = shard[indices[here] - begin]
+        begin += len(shard)
+    return out

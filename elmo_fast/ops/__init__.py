@@ -1,4 +1,4 @@
-"""Ops: one folder each, with the definition (`reference.py`) next to its kernels.
+"""Ops: one folder each, its definition in plain torch next to its kernels.
 
 Letters used in every docstring: B batch, T time, I input width, D projection, H cells, C characters (slots), E
 character embedding, F filters, N rows (words), V vocabulary, S samples, L layers, M mixes, R directions run side by
@@ -11,15 +11,13 @@ import os
 import torch
 
 from elmo_fast._docstrings import document
-from elmo_fast.ops import _flops
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._packed import PackedWeights, refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
+from elmo_fast.ops._sampling import AliasTable, alias_sample, alias_table
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 from elmo_fast.ops.adagrad import adagrad_, adagrad_rows_, clip_scale, merged_square_norm, square_norm
-from elmo_fast.ops.alias_sample import AliasTable, alias_sample, alias_table
 from elmo_fast.ops.char_cnn import char_cnn
-from elmo_fast.ops.gather_runs import gather_runs
 from elmo_fast.ops.hierarchical_softmax import HuffmanTree, hierarchical_softmax, huffman_tree
 from elmo_fast.ops.highway import highway
 from elmo_fast.ops.log_uniform_sample import expected_counts, log_expected_counts, log_uniform_sample

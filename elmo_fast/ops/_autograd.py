@@ -10,6 +10,7 @@ torch's dispatcher where an op itself is called: from torch.ops, and by torch.co
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -20,6 +21,13 @@ from torch.autograd import forward_ad
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._schemas import LIBRARY, NAMESPACE, arguments_of, overload
+
+# Where Triton is missing, torch's module warns as it is imported, of kernels that nobody has there.
+_log = logging.getLogger("torch.utils.flop_counter")
+_log.disabled = True
+from torch.utils.flop_counter import register_flop_formula  # noqa: E402
+
+_log.disabled = False
 
 
 class Backward(NamedTuple):
@@ -54,13 +62,17 @@ def register_op(
     fake: Callable[[Any], Any],
     backward: Backward | None = None,
     saved: Callable[[Any], list[Tensor]] | None = None,
+    products: Callable[[Any], int] | None = None,
 ) -> None:
     """Describe an op to torch: the shapes and dtypes of its results, and its gradients, on every device.
 
     fake(arguments): returns the results, given the arguments as a tuple with the schema's names. saved(arguments):
     returns what C++ saves for the backward pass, where the schema has `saved` as its last result. backward: None for an
-    op that has no gradient.
+    op that has no gradient. products(arguments of the op or, of the same names, of its backward op): multiplications in
+    the op's matrix products, one for each weight that a row meets, for torch.utils.flop_counter.
     """
+    for op in (name, f"{name}_backward") if products is not None else ():
+        _register_flops(op, products)
     for namespace, library in {NAMESPACE: LIBRARY, _triton.NAMESPACE: _triton.LIBRARY}.items():
 
         def with_saved(arguments: Any, namespace: str = namespace) -> Any:
@@ -80,6 +92,17 @@ def register_op(
             _register_fake(library, f"{name}_backward", formula.fake)
             FORMULAS[f"{namespace}::{name}"] = formula
             library.impl(name, formula, "Autograd")
+
+
+def _register_flops(op: str, products: Callable[[Any], int]) -> None:
+    """Register two operations for each product; a backward pass has them for each kind of gradient that is needed."""
+
+    def formula(*values: Any, out_val: Any = None, **named: Any) -> int:
+        a = arguments_of(op)(*values, **named)
+        needed = [value for name, value in a._asdict().items() if name.startswith("need_") and name != "need_h0"]
+        return 2 * products(a) * (sum(needed) if needed else 1 + op.endswith("_backward"))
+
+    register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), op), get_raw=True)(formula)
 
 
 def _refuse_vmap(*args: Any, **kwargs: Any) -> Any:
@@ -132,8 +155,14 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
-        ctx.formula, ctx.lengths = inputs[:2]
-        ctx.formula.setup(ctx, _nested(inputs[2:], ctx.lengths), output)
+        ctx.formula, ctx.lengths = formula, _ = inputs[:2]
+        values = dict(zip(formula.names, (*_nested(inputs[2:], ctx.lengths), *formula.outputs_of(output)), strict=True))
+        flat, ctx.saved_lengths = _flat([values[name] for name in formula.saved])
+        ctx.others = [None if isinstance(each, Tensor) else each for each in flat]
+        ctx.save_for_backward(*[each if isinstance(each, Tensor) else None for each in flat])
+        ctx.outputs = [each.shape for each in output]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[each for i, each in enumerate(output) if i not in formula.with_gradients])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -222,15 +251,6 @@ class Formula:
         """Return the op's results: tensors, then perhaps a list, what it saved."""
         saved = [list(flat[self.tensors :])] if len(self.inputs) + self.tensors < len(self.names) else []
         return (*flat[: self.tensors], *saved)
-
-    def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Tensor]) -> None:
-        values = dict(zip(self.names, (*inputs, *self.outputs_of(outputs)), strict=True))
-        flat, ctx.saved_lengths = _flat([values[name] for name in self.saved])
-        ctx.others = [None if isinstance(each, Tensor) else each for each in flat]
-        ctx.save_for_backward(*[each if isinstance(each, Tensor) else None for each in flat])
-        ctx.outputs = [each.shape for each in outputs]
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[each for i, each in enumerate(outputs) if i not in self.with_gradients])
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
         gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]

@@ -79,6 +79,14 @@ def backends_of(op: str) -> list[str]:
     return list(OPS[op].unsupported)
 
 
+def backend_for(op: str, backend: str) -> str:
+    """Return `backend` if `op` has a backend of that name, else "auto".
+
+    For a caller that passes one name to several ops. Raises ElmoFastError if the op is unknown.
+    """
+    return backend if backend in backends_of(op) else "auto"
+
+
 def unsupported(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
     """Explain in one sentence why this backend of `op` cannot serve these, or return None."""
     return OPS[op].unsupported[backend](device, dtype, precision)
@@ -96,16 +104,6 @@ class Choice(NamedTuple):
 def made_for(backend: str, device: torch.device) -> bool:
     """Return whether a backend is built for this kind of device (the reference is for all)."""
     return _DEVICES[backend] in (None, device.type)
-
-
-def backend_for(op: str, backend: str) -> str:
-    """Return `backend` if `op` has a backend of that name, else "auto".
-
-    For a caller that passes one name to several ops. Raises ElmoFastError if the op is unknown.
-    """
-    if op not in OPS:
-        check_choice("op", op, op_names())
-    return backend if backend in OPS[op].unsupported else "auto"
 
 
 def why_never(op: str, backend: str) -> str | None:
@@ -166,21 +164,6 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
     warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
 
 
-def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
-    """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
-    slower = [why for name, why in refusals.items() if made_for(name, device)]
-    if slower or device.type in ("cpu", "meta"):
-        return slower
-    if any(made_for(name, device) for name in OPS[op].unsupported if name != "reference"):
-        return slower
-    return [f"it has no kernel for {device.type} yet"]
-
-
-def _of_all(op: str, slower: list[str]) -> str:
-    """Return the name for a warning: the op, or all ops if they share the reason, which is then reported once."""
-    return "all C++ ops" if slower == [_native.WHY_NOT] else op
-
-
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> str:
     """Return the backend that serves `op`: the named one or, for "auto", the first that can.
 
@@ -195,16 +178,19 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         return backend
     if device.type == "cpu" and "native" not in known:
         return "reference"  # the intended way: plain torch is as fast there
-    refusals: dict[str, str] = {}
-    name = next(iter(known))
-    if (
-        _DEVICES[name] != device.type or known[name](device, dtype, precision) is not None
-    ):  # most often the first serves
+    name = next(iter(known))  # most often the first serves
+    if _DEVICES[name] == device.type and known[name](device, dtype, precision) is None:
+        refusals: dict[str, str] = {}
+    else:
         name, refusals = _choose(op, device, dtype, precision)
     if torch.compiler.is_compiling():
         return name
-    if (refusals or name == "reference") and (slower := _slower(op, device, refusals)):
-        warn_once(_of_all(op, slower), name, "; ".join(slower))
+    if name == "reference":
+        reasons = [why for other, why in refusals.items() if made_for(other, device)]
+        if not reasons and device.type not in ("cpu", "meta"):
+            reasons = [f"it has no kernel for {device.type} yet"]
+        if reasons:  # one that all ops share is reported once
+            warn_once("all C++ ops" if reasons == [_native.WHY_NOT] else op, name, "; ".join(reasons))
     if name == "native" and precision != "float32" and (slow := why_slower_on_cpu(precision)):
         warn_of_precision(slow)
     return name

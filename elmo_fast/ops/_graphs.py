@@ -5,7 +5,6 @@ memory.
 """
 
 import contextlib
-import functools
 import gc
 import operator
 import os
@@ -89,53 +88,6 @@ def run_pieces(function: Function, *inputs: Any) -> tuple[Tensor, ...]:
             outputs: tuple[Tensor, ...] = end.value
             return outputs
         between()
-
-
-@functools.cache
-def _side_stream(device: torch.device, name: str) -> torch.cuda.Stream:
-    """Return the stream of all branches of a name: memory that is freed on a stream serves no other."""
-    return torch.cuda.Stream(device)
-
-
-class Branch:
-    """Launches that may run beside those that follow: on a stream of their own while a graph is captured.
-
-    Elsewhere they run in turn, because torch would need to know of each tensor on which streams it is used. Until
-    `join`, nothing may read what they write, and whatever they read must stay alive. Branches of one name run one after
-    the other.
-    """
-
-    in_turn = False  # True: captured in turn as well, since a capture with branches beside others failed
-
-    @classmethod
-    def run_in_turn(cls) -> bool:
-        """Run all branches in turn from now on; return whether that is new."""
-        before, cls.in_turn = cls.in_turn, True
-        return not before
-
-    def __init__(self, device: torch.device, name: str) -> None:
-        captures = device.type == "cuda" and not Branch.in_turn and torch.cuda.is_current_stream_capturing()
-        self._stream = _side_stream(device, name) if captures else None
-
-    @property
-    def is_beside(self) -> bool:
-        """True if launches of the branch run beside others."""
-        return self._stream is not None
-
-    @contextlib.contextmanager
-    def launches(self) -> Iterator[None]:
-        """Return the context of these launches; they wait for all launches before it."""
-        if self._stream is None:
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            yield
-
-    def join(self) -> None:
-        """Let all launches that follow wait for those of the branch."""
-        if self._stream is not None:
-            torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class _PoolGraphs:
@@ -355,8 +307,7 @@ class Graphs:
     `limit` keys have one, it takes the place of the least recently used graph, if that has been idle for long. A key
     for whose capture memory ran out is tried again when more memory is available.
 
-    capturing: see `capture`. After a failed capture the next one is tried without `Branch`; if that fails, this process
-    captures nothing more.
+    capturing: see `capture`. After a failed capture this process captures nothing more.
     """
 
     def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
@@ -427,7 +378,7 @@ class Graphs:
         specs: Sequence[Spec],
         fill: Callable[[list[Tensor]], None],
     ) -> Entry | None:
-        """Capture a key; if memory runs out, all other graphs make room for it, if it fails, in a simpler way.
+        """Capture a key; if memory runs out, all other graphs make room for it.
 
         Whatever a capture raises (Triton raises many kinds of errors) becomes a warning, because the caller then calls
         the function itself, which raises it again.
@@ -445,7 +396,7 @@ class Graphs:
             except Exception as error:  # noqa: BLE001 (see above)
                 why, short = _reason_of(error, handled)
             begun = pool.handle is None  # the function may have failed before, which harms nothing
-            if not (pool.drop() if short else begun and Branch.run_in_turn()):
+            if not (short and pool.drop()):
                 break
         graphs.seen[key] = max(1, available_memory(pool.device)) if short else sys.maxsize
         if begun and not short:

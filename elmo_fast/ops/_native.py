@@ -97,19 +97,10 @@ INSTRUCTION_SETS = {
 }
 
 
-def on_arm() -> bool:
-    """Return whether this CPU is an Arm CPU."""
-    return platform.machine() in ("aarch64", "arm64")
-
-
-def _in_use() -> InstructionSet | None:
-    return None if C is None else INSTRUCTION_SETS[C.isa()]
-
-
 def why_slower_on_cpu(precision: str) -> str | None:
     """Return one sentence if many rows were measured to be slower than in float32, else None."""
-    used = _in_use()
-    if used is None or precision not in used.slower or on_arm():
+    on_arm = platform.machine() in ("aarch64", "arm64")
+    if C is None or on_arm or precision not in INSTRUCTION_SETS[C.isa()].slower:
         return None
     return (
         f"precision={precision!r} is slower than float32 with the instruction set in use "

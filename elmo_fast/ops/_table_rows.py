@@ -1,12 +1,10 @@
-"""Rows of a table, with a gradient that touches only those rows; losses over a sample, in chunks of rows."""
+"""Rows of a table, with a gradient that touches only those rows."""
 
-from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.errors import ElmoFastError
 
@@ -131,54 +129,3 @@ def coalesced(gradient: Tensor) -> Tensor:
         is_coalesced=True,
         check_invariants=False,
     )
-
-
-def in_chunks(
-    losses: Callable[..., Tensor], hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, chunk_bytes: int
-) -> Tensor:
-    """Call losses(hidden, targets' rows, samples' rows, offsets, ids) in chunks of hidden's rows.
-
-    rows, offsets, ids: of the targets, then of the samples. The scores of a chunk take at most `chunk_bytes`, or one
-    row. If there are several chunks, the backward pass computes the scores again.
-    """
-    count = hidden.shape[0]
-    step = max(1, min(count, chunk_bytes // ((len(rows) - count) * hidden.element_size())))
-    results = []
-    for i in range(0, max(count, 1), step):
-        part = slice(i, min(i + step, count))
-        offsets_here, ids_here = (torch.cat([each[:count][part], each[count:]]) for each in (offsets, ids))
-        chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here)
-        results.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
-    return torch.cat(results)
-
-
-def fake_of_samples(a: Any) -> tuple[Tensor, Tensor]:
-    """Allocate losses [N] and words [N + S] of a loss over a sample."""
-    count = a.hidden.shape[0]
-    return a.hidden.new_empty(count), a.targets.new_empty(count + a.samples.shape[0])
-
-
-def saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
-    """Allocate what C++ saves of such a loss: `numbers` for each row, [N, S] if that fits, the words' rows and offsets.
-
-    [N, S] fits into `chunk_bytes`, or is one row.
-    """
-    (count, width), samples, new = a.hidden.shape, a.samples.shape[0], a.hidden.new_empty
-    fits = count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes
-    words = count + samples
-    return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
-
-
-def shapes_of_rows(a: Any) -> dict[str, Any]:
-    """Return the shapes of the gradients of the rows of the words `ids`."""
-    words = a.ids.shape[0]
-    return {"weight": (words, a.hidden.shape[1]), "bias": (words,)}
-
-
-def table_gradients(a: Any, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
-    """Compute the gradients of weight and bias from those of the rows of the words `ids`."""
-    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
-    tables = {
-        name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items() if name in needed
-    }
-    return {"hidden": rows["hidden"]} | tables

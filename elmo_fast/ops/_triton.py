@@ -191,7 +191,7 @@ SMALL = 100 * 1024
 
 @functools.cache
 def shared_memory(device: torch.device) -> int:
-    """Return the bytes of shared memory available to a block; an H100's without a GPU, as for `multiprocessors`."""
+    """Return the bytes of shared memory available to a block; an H100's without a GPU, for tests of launches."""
     if not torch.cuda.is_available():
         return 227 * 1024
     available: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SMALL)
@@ -221,14 +221,6 @@ def input_precision(dtype: torch.dtype, device: torch.device) -> str:
     GPUs, where tensor cores are no faster at tf32 than the other units at float32, it is an exact product.
     """
     return "tf32x3" if dtype == torch.float32 and not is_small(device) else "ieee"
-
-
-@functools.cache
-def multiprocessors(device: torch.device) -> int:
-    """Return the number of multiprocessors of the GPU; an H100's without a GPU, for tests of launches."""
-    if not torch.cuda.is_available():
-        return MULTIPROCESSORS
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def operand_dtype(precision: str) -> torch.dtype:

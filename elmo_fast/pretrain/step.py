@@ -188,12 +188,10 @@ class Step:
             state = h, c
         parts, exchange = self.micro_batches, Exchange(self.processes, self._flat)
         self._choose_sparse(inputs.types[0].numel() // parts)
-        beside = _graphs.Branch(inputs.types.device, "samples")  # only the loss needs them
-        with beside.launches():
-            if not inputs.samples:
-                offsets = inputs.offsets.split(1)
-                samples = [self.model.loss.draw(self.seed, offset, inputs.types.device) for offset in offsets]
-                inputs = inputs._replace(samples=samples)
+        if not inputs.samples:
+            offsets = inputs.offsets.split(1)
+            samples = [self.model.loss.draw(self.seed, offset, inputs.types.device) for offset in offsets]
+            inputs = inputs._replace(samples=samples)
         dropout, sums, states = self._dropout(inputs), [], []
         for number in range(parts):
             part, rows = inputs.part(number, parts)
@@ -202,7 +200,7 @@ class Step:
             drop = LayerInputs(factors, self.model.options.lstm.n_layers, cut)
             with torch.enable_grad():
                 before = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
-                losses, after = self._losses(part, before, drop, beside)
+                losses, after = self._losses(part, before, drop)
                 losses.backward(losses.new_full(losses.shape, 0.5 / self.rows))
             sums.append(losses.detach().double())
             states.append(after)
@@ -238,13 +236,10 @@ class Step:
         factors = factors_of(options.dropout, self.seed, offset, self.first_row, (2 * layers, rows, steps * width))
         return factors.view(layers, 2, rows, steps, width)
 
-    def _losses(
-        self, inputs: StepInputs, state: LayerStates | None, drop: "LayerInputs", beside: _graphs.Branch
-    ) -> tuple[Tensor, LayerStates]:
+    def _losses(self, inputs: StepInputs, state: LayerStates | None, drop: "LayerInputs") -> tuple[Tensor, LayerStates]:
         """Return the sums of both directions' losses, [2], and the state after."""
         distinct, lengths = inputs.distinct[0] if inputs.distinct else None, inputs.lengths
         hidden, state = self.model(inputs.types, self.characters, state, lengths, drop, distinct)
-        beside.join()
         directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.samples, strict=True)
         losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:

@@ -119,16 +119,15 @@ def identity(launch):
 
 @contextlib.contextmanager
 def card(memory):
-    """Within it host functions choose for a card with so many KiB of shared memory; 99: also 82 multiprocessors."""
-    processors = 82 if memory == 99 else _triton.MULTIPROCESSORS  # an RTX 3090
-    with mock.patch.multiple(_triton, shared_memory=lambda _: memory * 1024, multiprocessors=lambda _: processors):
+    """Within it host functions choose for a card with so many KiB of shared memory."""
+    with mock.patch.object(_triton, "shared_memory", return_value=memory * 1024):
         yield
 
 
 def distinct(op, memory=227):
-    """{"kernel[switches], label": launch} of the distinct kernels in tests/kernels/<op>.py."""
+    """{"kernel[switches], label": launch} of the distinct kernels of an op in tests/kernels/launches.py."""
     actual, seen = {}, set()
-    for label, call in importlib.import_module(f"tests.kernels.{op}").launches():
+    for label, call in getattr(importlib.import_module("tests.kernels.launches"), op)():
         with card(memory):
             launches = recorded(call)
         assert launches, f"{op}, {label}: nothing was launched"

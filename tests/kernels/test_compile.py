@@ -17,7 +17,6 @@ from tests.kernels import table
 HERE = pathlib.Path(__file__).parent
 OPS = sorted(path.stem for path in HERE.glob("*.json"))
 SPILLED_ON_SMALL_CARDS = 64  # bytes a thread, at most
-OTHER_OPS = ("vocabulary_loss", "segment_sum", "dropout", "gather_rows")
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +62,6 @@ def complaints(golden, actual):
 @pytest.mark.parametrize("op", OPS)
 def test_kernels_are_as_the_table_says(compiled, op):
     assert complaints(table.read(HERE / f"{op}.json"), compiled["actual"][op]) == []
-
-
-def test_a_kernels_name_begins_with_its_op():
-    """They are named <op>_..._kernel, which a trace shows; `kernel_table` cuts names at 70."""
-    tables = [HERE / f"{op}.json" for op in OPS]
-    names = {re.split(r"[\[,<]", each)[0] for path in tables for each in json.loads(path.read_text(encoding="utf-8"))}
-    assert len(names) > 40
-    assert [name for name in names if not re.fullmatch(rf"({'|'.join([*OPS, *OTHER_OPS])})_(\w+_)?kernel", name)] == []
-    assert max(map(len, names)) <= 70
 
 
 def test_kernels_ask_the_target_only_whether_it_is_hopper_or_later():
@@ -121,20 +111,3 @@ def test_a_sample_for_sm_89_and_the_samplers_barrier():
     order = re.findall(r"(?:atom|red)\.\S*min|bar\.sync|ld\.global\.cg", sample["ptx"])
     kinds = [kind for kind, _ in itertools.groupby(each.partition(".")[0] for each in order)]
     assert kinds[kinds.index("atom") :][:3] == ["atom", "bar", "ld"]
-
-
-FINE = {"warps": 16, "tensor_cores": "wgmma.mma_async"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"tensor_cores": "mma.sync"}, {"spilled": 8}, {"warps": 12}, {"contractible": 2}, {"early": 1}],
-    ids=str,
-)
-def test_each_complaint_is_made(change):
-    """The test above can fail."""
-    assert complaints({"k": {"sm_90": FINE}}, {"k": {"sm_90": FINE}}) == []
-    assert len(complaints({"k": {"sm_90": FINE}}, {"k": {"sm_90": FINE | change}})) == 1
-    assert len(complaints({"k": {"sm_90": FINE}}, {})) == 1
-    for wrong in ({"spilled": 72}, {"warps": 0}):
-        assert len(complaints({"k": {"sm_86": FINE | wrong}}, {"k": {"sm_86": FINE | wrong}})) == 1

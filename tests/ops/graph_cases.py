@@ -42,7 +42,6 @@ class Seen:
 def watched(monkeypatch):
     """Captures and replays; none of another test's graphs, and failures that end with the test."""
     monkeypatch.setattr(_graphs, "_given_up", threading.Event())
-    monkeypatch.setattr(_graphs.Branch, "in_turn", False)
     drop_all()
     yield Seen(monkeypatch)
     drop_all()

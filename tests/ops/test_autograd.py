@@ -10,11 +10,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops.cases import CASES, Draw
 from tests.support.backends import backends, device_of
 
-DIFFERENTIABLE = {
-    "char_cnn", "full_softmax", "hierarchical_softmax", "highway", "negative_sampling", "projected_lstm",
-    "sampled_softmax", "scalar_mix", "unique_rows",
-}  # fmt: skip
-
 
 def cases_of(op):
     with torch.device("cpu"):
@@ -27,7 +22,8 @@ every = pytest.mark.parametrize(
     ("op", "backend"),
     [
         pytest.param(op, *each.values, marks=each.marks, id=f"{op}-{each.values[0]}")
-        for op in sorted(DIFFERENTIABLE)
+        for op in CASES
+        if cases_of(op)
         for each in backends(op)
         if (op, *each.values) not in SLOW
     ],
@@ -53,13 +49,6 @@ def problem(case, backend, device):
 
 def second_of(function):
     return lambda x: function(x)[1]
-
-
-def test_every_op_with_gradients_is_here():
-    schemas = [each.name.split("::") for each in torch._C._jit_get_all_schemas()]
-    backward = {name for space, name in schemas if space.startswith("elmo_fast") and "_backward" in name}
-    assert backward
-    assert not [name for name in backward if not name.startswith((*DIFFERENTIABLE, "gather_rows"))]  # of unique_rows
 
 
 def refused_or(expected, call, message):

@@ -41,13 +41,6 @@ def test_memory_of_a_live_view_is_not_used_again():
     assert (second == 2).all()
 
 
-def test_no_block_of_another_size_is_wasted_on_it():
-    large = product(1.0, 4096)
-    place = large.data_ptr()
-    del large
-    assert product(2.0).data_ptr() != place
-
-
 def test_at_most_a_gibibyte_is_kept():
     blocks = [product(1.0, 16384, 6400) for _ in range(3)]
     assert sum(block.nbytes for block in blocks) > 1 << 30

@@ -294,15 +294,9 @@ def test_the_gradient_passes_a_feature_that_is_nan(backend: str) -> None:
         ({"ids": torch.zeros(3, 6, dtype=torch.int64)}, r"width of weights\[4\] must be from 1 to 6"),
         ({"ids": torch.full((3, 9), -1)}, "ids must lie from 0 to 30"),
         ({"embedding": torch.zeros(31, 8)}, r"weights\[0\] must have shape \[filters, E=8, width\]"),
-        ({"embedding": torch.zeros(31, 16, dtype=torch.int64)}, "embedding must hold floating-point numbers"),
-        ({"embedding": torch.zeros(31, 16).double()}, "must share one device and dtype"),
         ({"biases": [torch.zeros(5)]}, "one tensor per width each; got 5 and 1"),
         ({"biases": [torch.zeros(5)] * 5}, r"biases\[1\] must have shape \[filters=3\]"),
         ({"activation": "gelu"}, "activation must be one of relu, tanh; got 'gelu'"),
-        ({"precision": "fp16"}, "precision must be one of"),
-        ({"backend": "tpu"}, "backend must be one of auto, native, .*reference"),
-        ({"count": torch.zeros(1, dtype=torch.int64)}, r"count must have shape \[\]"),
-        ({"count": torch.zeros(())}, "count must be int64"),
     ],
 )
 def test_errors_name_the_argument(change, message):

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elmo_fast.ops import _dispatch, full_softmax, sampled_softmax
-from elmo_fast.ops.vocabulary_losses import reference
+from elmo_fast.ops import _dispatch, full_softmax, sampled_softmax, vocabulary_losses
 from tests.ops.output_layer import OutputLayer, doubles, every, kernels, needs_native
 from tests.support.tolerances import assert_close, assert_no_worse
 
@@ -35,20 +34,16 @@ class TestFullSoftmax(OutputLayer):
     test_sparse_gradients_are_the_dense_ones = None  # all words are used
     refusals = [
         ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8"),
-        ({"hidden": torch.zeros(2, 1, 3)}, r"hidden must have shape \[N, D\]; got shape \(2, 1, 3\)"),
         ({"weight": torch.zeros(0, 3), "bias": torch.zeros(0)}, "at least one word"),
         ({"bias": torch.zeros(8)}, r"bias must have shape \[V=9\]"),
         ({"targets": torch.zeros(2)}, "targets must be int64"),
-        ({"bias": torch.zeros(9).double()}, "hidden, weight and bias must share one device and dtype"),
-        ({"hidden": torch.zeros(2, 3).double()}, "hidden, weight and bias must share one device and dtype"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ]
 
 
 def test_more_rows_than_a_block_of_them(monkeypatch):
     """Rows are cut too: blocks of 4 rows and of 3 words."""
-    monkeypatch.setattr(reference, "ROWS", 4)
+    monkeypatch.setattr(vocabulary_losses, "ROWS", 4)
     arguments = problem(11)
     actual = full_softmax(**arguments, chunk_bytes=4 * 3 * 8, backend="reference")
     assert_close("losses", actual, whole(**arguments), "float64")
@@ -119,14 +114,6 @@ def test_large_logits_do_not_overflow(backend):
     actual = full_softmax(hidden, targets, weight, bias, chunk_bytes=8, backend=backend)
     truth = in_double(hidden, targets, weight, bias)
     assert_no_worse("losses", actual, whole(hidden, targets, weight, bias), truth, "float32")
-
-
-def test_precision_rounds_operands_alone():
-    """bfloat16: the loss of rounded operands, computed in float32."""
-    hidden, targets, weight, bias = problem(dtype=torch.float32).values()
-    rounded = [x.bfloat16().float() for x in (hidden, weight)]
-    actual = full_softmax(hidden, targets, weight, bias, precision="bfloat16")
-    assert_close("losses", actual, whole(rounded[0], targets, rounded[1], bias))
 
 
 @doubles

@@ -13,7 +13,6 @@ import torch
 
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import _native, rounded
-from elmo_fast.ops._native import products_on_cpu
 from tests.support.tolerances import assert_no_worse
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -120,22 +119,6 @@ def test_the_module_has_the_kernels_of_every_instruction_set_whichever_the_cpu_t
     assert [name for name, pattern in instructions.items() if not re.search(pattern, code)] == []
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the CPUs are x86-64")
-@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-user")
-@pytest.mark.parametrize(("cpu", "sets"), [("Nehalem", ["generic"]), ("Haswell", ["generic", "avx2"])])
-def test_every_precision_runs_on_a_cpu_without_newer_instruction_sets(cpu, sets):
-    """A product that used one unasked would end the process: qemu knows no AVX-512, and a Nehalem no AVX."""
-    program = (
-        "import torch; from elmo_fast.ops import _native; a, b = torch.randn(5, 64), torch.randn(64, 128)\n"
-        "for each in ('float32', 'bfloat16', 'float16', 'int8'): torch.ops.elmo_fast.matmul(a, b, each)\n"
-        "print(*_native.C.isas())"
-    )
-    command = ("qemu-x86_64", "-cpu", cpu, sys.executable, "-c", program)
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.stdout.split() == sets, done.stderr
-
-
 @pytest.mark.skipif(not pathlib.Path("/proc/cpuinfo").is_file(), reason="needs /proc/cpuinfo")
 def test_every_instruction_set_of_this_cpu_is_known():
     lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -154,17 +137,6 @@ def test_an_instruction_set_that_is_not_here_is_refused_in_one_sentence():
     )
     with pytest.raises(ValueError, match="got avx1024"):
         _native.C.limit_isa("avx1024")
-
-
-def test_a_sentence_says_what_multiplies(isa):
-    assert products_on_cpu("bfloat16").startswith("pairs") == (isa == "avx512_bf16")
-    assert ("are slower on Intel's" in products_on_cpu("bfloat16")) == (
-        isa == "avx512_vnni" and "avx512_bf16" in _native.C.isas()
-    )
-    assert ("tiles" in products_on_cpu("bfloat16")) == (isa == "amx")
-    assert "widened" in products_on_cpu("float16")
-    assert ("VNNI" in products_on_cpu("int8")) == (isa in ("avx2_vnni", "avx512_vnni", "avx512_bf16"))
-    assert ("tiles" in products_on_cpu("int8")) == (isa == "amx")
 
 
 def test_sixteen_bit_precision_refuses_float64():

@@ -113,28 +113,7 @@ def test_a_failed_capture_is_one_warning_with_its_cause(seen, function, message)
     attempts = len(seen.begun)
     assert not any(calls("d", version) for version in (0, 1, 1, 1))
     assert [other("b"), other("b"), other("a")] == [False, False, True]  # nothing more is captured; graphs serve
-    assert len(seen.begun) == attempts == 3  # as usual, then without side streams
-
-
-@needs_graphs
-def test_a_failed_capture_is_tried_again_without_streams_beside_it(seen):
-    """What worked stays for captures to come."""
-    ways = []
-
-    def function(x):
-        branch = _graphs.Branch(DEVICE, "test")
-        with branch.launches():
-            y = x + 1
-        branch.join()
-        if torch.cuda.is_current_stream_capturing():
-            ways.append(branch.is_beside)
-            if branch.is_beside:
-                x.item()
-        return (y,)
-
-    calls = Calls(function=function)
-    assert [calls(key) for key in "aabb"] == [False, True, False, True]
-    assert ways == [True, False, False]
+    assert len(seen.begun) == attempts == 2
 
 
 @needs_graphs

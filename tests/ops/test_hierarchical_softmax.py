@@ -9,17 +9,13 @@ from hypothesis import strategies as st
 
 from elmo_fast.ops import HuffmanTree, _dispatch, _triton, hierarchical_softmax, huffman_tree
 from tests.ops.output_layer import (
-    LEAVES,
     OutputLayer,
     alone,
     every,
-    kernels,
     leaves_of,
-    losses_and_gradients,
     needs_native,
 )
-from tests.support.backends import device_of, needs
-from tests.support.tolerances import assert_close
+from tests.support.backends import device_of
 
 
 def tree_of(counts):
@@ -75,7 +71,6 @@ class TestHierarchicalSoftmax(OutputLayer):
         ({"targets": torch.zeros(2, dtype=torch.int32)}, "targets must be int64"),
         ({"weight": torch.zeros(9, 3)}, r"weight must have shape \[V - 1=8, D=3\].*got \(9, 3\)"),
         ({"bias": torch.zeros(9)}, r"bias \[V - 1\]"),
-        ({"bias": torch.zeros(8).double()}, "share one device and dtype"),
         ({"tree": zipf_tree(9)._replace(codes=torch.zeros(3, dtype=torch.uint8))}, "tree.codes must have shape"),
         ({"tree": zipf_tree(9).to("meta")}, "targets, tree.first and tree.nodes must share"),
         ({"precision": "int8"}, "precision must be one of float32"),
@@ -86,20 +81,6 @@ class TestHierarchicalSoftmax(OutputLayer):
         tree = arguments["tree"]
         passed = [tree.nodes[tree.first[t] : tree.first[t + 1]] for t in arguments["targets"].tolist()]
         return torch.cat([torch.cat([path, path[-1:].expand(tree.longest - len(path))]) for path in passed])
-
-
-@kernels
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_gradients_read_what_was_multiplied(precision, backend):
-    """Rounded hidden states and nodes, as in the definition; without the rounding they would be nearer to the truth."""
-    needs("hierarchical_softmax", backend, precision)
-    arguments = problem(33, 70, 90, torch.float32)
-    actual, expected = (
-        losses_and_gradients(hierarchical_softmax, arguments, torch.float32, precision=precision, backend=each)
-        for each in (backend, "reference")
-    )
-    for name in LEAVES:
-        assert_close(name, actual[name], expected[name])
 
 
 @needs_native

@@ -203,19 +203,12 @@ def test_products_beyond_float16(backend: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": torch.zeros(3)}, r"x must have shape \[N, W\]"),
-        ({"x": torch.zeros(3, 40, dtype=torch.int64)}, "x must hold floating-point numbers"),
-        ({"x": torch.zeros(3, 40).double()}, "must share one device and dtype"),
         ({"x": torch.zeros(3, 39)}, r"weights\[0\] must have shape \[2W=78, W=39\]"),
         ({"biases": [torch.zeros(80)]}, "one tensor per layer each; got 2 and 1"),
-        ({"biases": [torch.zeros(80), torch.zeros(40)]}, r"biases\[1\] must have shape \[2W=80\]"),
-        ({"projection_weight": torch.zeros(24, 39)}, r"projection_weight must have shape \[D, W=40\]"),
         ({"projection_weight": None}, "projection_bias needs projection_weight"),
         ({"projection_bias": torch.zeros(23)}, r"projection_bias must have shape \[D=24\]"),
-        ({"precision": "half"}, "precision must be one of"),
         ({"count": torch.tensor([3])}, r"count must have shape \[\]; got shape \(1,\), int64, cpu"),
         ({"count": torch.tensor(3.0)}, "count must be int64"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ],
 )
 def test_errors_name_the_argument(change, message):

@@ -40,16 +40,6 @@ def test_products_equal_the_definition_to_the_bit(by_rows, shape):
 
 @native
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize(("rows", "width", "projection"), [(70, 40, 24), (1, 33, 0), (200, 31, 70), (0, 8, 3)])
-def test_highway(rows, width, projection):
-    c = highway_case(rows, width, 2, projection)
-    truth = highway(*(t.double() if isinstance(t, torch.Tensor) else t and [u.double() for u in t] for t in c))
-    actual, reference = (highway(*c, precision="int8", backend=backend) for backend in ("native", "reference"))
-    assert_no_worse("y", actual, reference, truth, "int8")
-
-
-@native
-@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(
     ("batch", "cells", "projected"), [(19, 70, True), (1, 36, True), (90, 33, True), (5, 24, False)]
 )

@@ -18,9 +18,8 @@ from elmo_fast.ops import (
     log_uniform_sample,
 )
 from elmo_fast.ops.log_uniform_sample import _chosen
-from tests.support.backends import HAS_CUDA, backends, device_of
+from tests.support.backends import backends, device_of
 
-needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="there is no GPU here")
 needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 kernels = pytest.mark.parametrize("backend", backends("log_uniform_sample"))
 every = pytest.mark.parametrize("backend", backends("log_uniform_sample", reference=True))
@@ -145,7 +144,6 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
     ("arguments", "expected"),
     [
         ({"num_samples": 11, "num_words": 10, "seed": 0}, "num_samples must be from 1 to num_words = 10"),
-        ({"num_samples": 0, "num_words": 10, "seed": 0}, "got 0"),
         ({"num_samples": 1, "num_words": 0, "seed": 0}, "num_words must be from 1"),
         ({"num_samples": 1, "num_words": 10, "seed": -1}, "seed must be from 0"),
         ({"num_samples": 1, "num_words": 10, "seed": 0, "offset": 2**63}, "offset must be from 0"),
@@ -228,39 +226,10 @@ def test_with_its_kernel_a_gpu_draws_itself(monkeypatch):
     assert _chosen("auto", torch.device("cpu")) == "auto"
 
 
-def test_the_gpus_op_is_known_by_shape_without_a_gpu():
-    """Its fake: what a compiler sees of it."""
-    ids, tries = torch.ops.elmo_fast.log_uniform_sample(8, 100, 1, torch.tensor(2, device="meta"))
-    assert (ids.shape, tries.shape, ids.dtype, tries.dtype) == ((8,), (), torch.int64, torch.int64)
-
-
 def test_where_the_sample_is_returned():
     """On the CPU unless another device is named."""
     assert log_uniform_sample(3, 9, seed=0)[0].device.type == "cpu"
     assert log_uniform_sample(3, 9, seed=0, device="meta")[1].device.type == "meta"
-
-
-@needs_cuda
-def test_a_captured_graph_advances():
-    """Replays draw what the offset says at the time, without a host that waits; ints are held fast."""
-    offset = torch.tensor(0, device="cuda")
-    log_uniform_sample(100, 500, seed=3, offset=offset, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        ids, tries = log_uniform_sample(100, 500, seed=3, offset=offset, device="cuda")
-        offset += 1
-    for i in range(3):
-        graph.replay()
-        expected = log_uniform_sample(100, 500, seed=3, offset=i)
-        assert torch.equal(ids.cpu(), expected[0])
-        assert tries.item() == expected[1].item()
-
-
-@needs_cuda
-def test_a_sample_of_the_cpu_reaches_the_gpu():
-    expected = log_uniform_sample(100, 500, seed=3)
-    actual = log_uniform_sample(100, 500, seed=3, device="cuda", backend="reference")
-    assert all(torch.equal(a.cpu(), b) for a, b in zip(actual, expected, strict=True))
 
 
 def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):

@@ -51,12 +51,9 @@ ON_META["glove"] = glove
 
 
 def test_functions_of_the_host_need_no_default_device():
-    weights, values = torch.tensor([3.0, 1.0, 0.5]), torch.arange(9, dtype=torch.int32)
-    first, lengths = torch.tensor([[0, 7], [2, 3]])
+    weights = torch.tensor([3.0, 1.0, 0.5])
     with torch.device("meta"):
-        actual = [ops.alias_sample(5, ops.alias_table(weights), seed=0)]
-        actual += [ops.gather_runs(parts, first, lengths, 1) for parts in ([values], [values[:5], values[5:]])]
-    assert not any(each.is_meta for each in actual)
+        assert not ops.alias_sample(5, ops.alias_table(weights), seed=0).is_meta
 
 
 @pytest.mark.parametrize("name", ON_META)

@@ -3,8 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +12,7 @@ import torch
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import LSTMWeights, PackedWeights, _native, highway, projected_lstm
 from tests.ops import highway_cases
-from tests.ops.lstm_cases import cast, leaves, make, outputs_and_gradients
+from tests.ops.lstm_cases import cast, leaves, make
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 COUNTS = (2, 3, 4, 5)
@@ -31,17 +29,6 @@ def assert_the_same_on_any_number_of_threads(work):
                 for i, (actual, one) in enumerate(zip(work(), expected, strict=True)):
                     assert torch.equal(actual, one), f"tensor {i} on {count} threads"
             assert torch.get_num_threads() == count
-
-
-@pytest.mark.parametrize(
-    ("batch", "directions", "precision"), [(5, 2, "bfloat16"), (5, 1, "float16"), (70, 2, "float32"), (3, 3, "float32")]
-)
-def test_projected_lstm(batch, directions, precision):
-    lengths = torch.randint(0, 7, (batch,))
-    case = cast(make(batch, 6, 24, 40, 150, directions=directions, lengths=lengths), torch.float32)
-    reverse = [r % 2 == 1 for r in range(directions)]
-    options = {"reverse": reverse, "cell_clip": 3.0, "projection_clip": 3.0}
-    assert_the_same_on_any_number_of_threads(lambda: outputs_and_gradients(case, "native", precision, **options))
 
 
 @pytest.mark.parametrize("batch", [5, 70])
@@ -82,12 +69,6 @@ def test_helpers_have_the_callers_inference_mode():
             )[:3]
 
     assert_the_same_on_any_number_of_threads(run)
-
-
-def test_products_of_many_rows():
-    """Two strips of rows by three blocks of columns."""
-    a, b = torch.randn(700, 33), torch.randn(33, 150)
-    assert_the_same_on_any_number_of_threads(lambda: [torch.ops.elmo_fast.matmul(a, b, "float32")])
 
 
 def without_memory():
@@ -197,21 +178,3 @@ def test_no_more_threads_begin_than_torch_has(count):
         assert len(list(TASKS.iterdir())) == count
 
     assert in_a_child(work) == 0
-
-
-@pytest.mark.skipif(not TASKS.is_dir(), reason="needs /proc")
-def test_small_work_starts_no_thread():
-    """A product of some microseconds, then one of milliseconds, in a new process that may use two threads."""
-    program = """if True:
-    import os, torch
-    import elmo_fast.ops
-    torch.set_num_threads(2)
-    count = lambda: len(os.listdir("/proc/self/task"))
-    large, weight = torch.ones(600, 64), torch.ones(64, 200)
-    for rows in (4, 600):
-        before = count()
-        torch.ops.elmo_fast.matmul(large[:rows], weight, "float32")
-        print(count() - before)
-    """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["0", "1"], done

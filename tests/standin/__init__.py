@@ -23,7 +23,7 @@ NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE)}
 
 
 def _reference(name):
-    return getattr(importlib.import_module("elmo_fast.ops.adagrad.reference"), name)
+    return getattr(importlib.import_module("elmo_fast.ops.adagrad"), name)
 
 
 def _unique_rows(a):
@@ -58,8 +58,10 @@ def _gather_rows_backward(a):
 
 # Others in plain torch.
 PLAIN = {
-    "adagrad_": lambda a: _reference("adagrad_")(a.parameters, a.accumulators, a.gradients, a.learning_rate, a.scale),
-    "square_norm": lambda a: _reference("square_norm")(a.tensors),
+    "adagrad_": lambda a: _reference("_dense_reference")(
+        a.parameters, a.accumulators, a.gradients, a.learning_rate, a.scale
+    ),
+    "square_norm": lambda a: _reference("_norm_reference")(a.tensors),
     "padded_unique_rows": _unique_rows,
     "gather_rows": _gather_rows,
     "gather_rows_backward": _gather_rows_backward,

@@ -11,7 +11,6 @@ from elmo_fast.ops._autograd import register_op
 from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, checked, described
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
-from elmo_fast.ops.adagrad import reference
 
 
 @torch.no_grad()
@@ -66,7 +65,7 @@ def adagrad_(
     _check_number(op, "learning_rate", learning_rate, parameters[0])
     backend = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
     if backend != "triton":
-        update = _fused_on_cpu if backend == "native" else reference.adagrad_
+        update = _fused_on_cpu if backend == "native" else _dense_reference
         checked(op, update)(parameters, accumulators, gradients, learning_rate, scale)
         return
     for weight, accumulator in zip(parameters, accumulators, strict=True):
@@ -93,7 +92,7 @@ def _fused_on_cpu(
     first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
         if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
-            reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
+            _dense_reference([weight], [accumulator], [gradient], learning_rate, scale)
             continue
         parts, sums_of_parts = weight.view(-1).split(_CACHED), accumulator.view(-1).split(_CACHED)
         slopes = gradient.contiguous().view(-1).split(_CACHED)
@@ -154,7 +153,7 @@ def adagrad_rows_(
     if backend == "triton":
         _check_contiguous(op, table=table, accumulator=accumulator)
     if backend == "reference" or not (table.is_contiguous() and accumulator.is_contiguous()):
-        checked(op, reference.adagrad_rows_)(table, accumulator, ids, rows, learning_rate, scale, order)
+        checked(op, _rows_reference)(table, accumulator, ids, rows, learning_rate, scale, order)
         return
     if backend == "native":
         ids, rows = _merged(ids, rows, table.shape[0])
@@ -175,7 +174,7 @@ def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
         backend: "auto", "native", "triton" or "reference"
     """
     backend = select("adagrad", backend, tensors[0].device, tensors[0].dtype)
-    return (registered_op("square_norm", backend) if backend == "triton" else reference.square_norm)(list(tensors))
+    return (registered_op("square_norm", backend) if backend == "triton" else _norm_reference)(list(tensors))
 
 
 @torch.no_grad()
@@ -196,10 +195,10 @@ def merged_square_norm(
     """
     backend = select("adagrad", backend, rows.device, rows.dtype)
     if backend == "native":
-        return reference.square_norm([_merged(ids, rows, num_words)[1]])
+        return _norm_reference([_merged(ids, rows, num_words)[1]])
     order = order or row_order(ids, num_words)
     if backend == "reference":
-        return reference.merged_square_norm(order, rows, num_words)
+        return _norm_reference([_merged_reference(order, rows, num_words)[1]])
     return registered_op("merged_square_norm", backend)(*order, rows, num_words)
 
 
@@ -211,6 +210,73 @@ def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
     if not max_norm > 0:
         raise ElmoFastError(f"clip_scale: max_norm must be above 0; got {max_norm}")
     return max_norm / norm.clamp(min=max_norm) + (norm - norm)  # adds 0 or NaN, in fewer launches than isfinite
+
+
+def _dense_reference(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+) -> None:
+    """Apply adagrad_ in plain torch: the definition. It does not wait for the device either."""
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        scaled = gradient if scale is None else gradient * scale.to(gradient.dtype)
+        sums = accumulator + scaled.square()
+        moved = weight - learning_rate * scaled / sums.sqrt()
+        # A scale that is not finite leaves everything unchanged.
+        weight.copy_(moved if scale is None else torch.where(scale.isfinite(), moved, weight))
+        accumulator.copy_(sums if scale is None else torch.where(scale.isfinite(), sums, accumulator))
+
+
+def _merged_reference(order: RowOrder, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
+    """Return ids [n] int64 and sums [n, ...]: each distinct id with the sum of its rows, then ids -1 with zeros.
+
+    Ids outside the table become -1 with zeros too. The shapes do not depend on the values.
+    """
+    ids, positions = order
+    heads = torch.ones_like(ids, dtype=torch.bool)
+    heads[1:] = ids[1:] != ids[:-1]
+    segment = heads.cumsum(0) - 1
+    sums = torch.zeros_like(rows).index_add_(0, segment, rows.index_select(0, positions))
+    words = torch.full_like(segment, -1).index_copy_(0, segment, ids.long())
+    inside = (words >= 0) & (words < num_words)
+    mask = inside.view(-1, *[1] * (rows.dim() - 1))
+    return torch.where(inside, words, -1), torch.where(mask, sums, 0)
+
+
+def _rows_reference(
+    table: Tensor,
+    accumulator: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+    order: RowOrder | None,
+) -> None:
+    """Apply adagrad_rows_ in plain torch: the definition."""
+    if table.shape[0] == 0:
+        return
+    words, sums = _merged_reference(order or row_order(ids, table.shape[0]), rows, table.shape[0])
+    inside, index = (words >= 0).view(-1, *[1] * (rows.dim() - 1)), words.clamp_min(0)
+    keep = inside if scale is None else inside & scale.isfinite()
+    scaled = sums if scale is None else sums * scale.to(sums.dtype)
+    accumulator.index_add_(0, index, torch.where(keep, scaled.square(), 0))
+    step = learning_rate * scaled / accumulator.index_select(0, index).sqrt()
+    table.index_add_(0, index, torch.where(keep, -step, 0))
+
+
+def _norms(values: Tensor) -> Tensor:
+    """Compute the norm of each 512 numbers: torch adds the squares of a row one after the other, on one thread."""
+    whole = values.numel() // 512 * 512
+    rows, rest = values[:whole].view(-1, 512), values[whole:].view(1, -1)
+    return torch.cat([torch.linalg.vector_norm(rows, dim=1), torch.linalg.vector_norm(rest, dim=1)])
+
+
+def _norm_reference(tensors: Sequence[Tensor]) -> Tensor:
+    """Compute square_norm in plain torch: the definition."""
+    norms = torch.cat([_norms(tensor.reshape(-1)) for tensor in tensors])
+    return _norms(norms.double()).square().sum().to(norms.dtype)
 
 
 def _check_number(op: str, name: str, number: Tensor | float | None, like: Tensor) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import ACTIVATIONS
@@ -22,9 +23,8 @@ from elmo_fast.ops._checks import (
 )
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
-from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._precision import rounded, under_autocast
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops.char_cnn import reference
 
 MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is stored as such a number
 
@@ -81,7 +81,7 @@ def char_cnn(
     weights, biases, tanh = list(weights), list(biases), activation == "tanh"
     with no_autocast:
         if backend == "reference":
-            run = checked("char_cnn", reference.char_cnn)
+            run = checked("char_cnn", reference)
             return run(ids, embedding, weights, biases, count, tanh, precision)
         if ids.shape[1] > MOST_SLOTS:
             raise ElmoFastError(
@@ -92,7 +92,8 @@ def char_cnn(
         if backend == "native":
             copied = functools.partial(pack, precision, filters=weights)
             copies = None if packed is None else packed.of(precision, weights, copied)
-            return first_rows(run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0], count)
+            features = run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0]
+            return features if count is None else first_rows(features, count)
         copies = None
         if packed is not None and not save:
             from elmo_fast.ops.char_cnn import kernels
@@ -100,6 +101,32 @@ def char_cnn(
             copied = functools.partial(kernels.pack, embedding, weights, precision)
             copies = packed.of(precision, [embedding, *weights], copied)
         return run(ids, embedding, weights, biases, count, tanh, precision, save, copies)[0]
+
+
+def reference(
+    ids: Tensor,
+    embedding: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    count: Tensor | None,
+    tanh: bool,
+    precision: str,
+) -> Tensor:
+    """Compute char_cnn in plain torch: the definition."""
+    characters = F.embedding(ids, rounded(embedding, precision)).transpose(1, 2)  # [N, E, C]
+    maxima = []
+    for weight, bias in zip(weights, biases, strict=True):
+        windows = _convolved(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
+        maxima.append(windows.max(dim=2).values)
+    features = torch.cat(maxima, dim=1)
+    return first_rows(torch.tanh(features) if tanh else torch.relu(features), count)
+
+
+def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.numel():
+        return F.conv1d(characters, weight, bias)
+    # torch's convolution rejects zero filters, and drops the bias if there are zero dimensions.
+    return torch.einsum("newk,fek->nfw", characters.unfold(2, weight.shape[2], 1), weight) + bias[:, None]
 
 
 def _check(
@@ -143,5 +170,8 @@ _BACKWARD = Backward(
 )
 
 
-register_op("char_cnn", _fake, _BACKWARD, _native_saved)
+register_op(
+    "char_cnn", _fake, _BACKWARD, _native_saved,
+    products=lambda a: sum(len(a.ids) * (a.ids.shape[1] - w.shape[2] + 1) * w.numel() for w in a.weights),
+)  # fmt: skip
 register("char_cnn", "native", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True)

@@ -320,8 +320,6 @@ def allocate(a: Any) -> tuple[Tensor, Tensor]:
 
 def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Compute features [N, F] and, if `save`, the windows that won."""
-    if a.ids.shape[1] > torch.iinfo(torch.int16).max:
-        raise RuntimeError(f"char_cnn: more slots than an int16 counts: {a.ids.shape[1]}")
     f = filters_of(a.weights, a.precision)
     (rows, slots), (features, winners) = a.ids.shape, allocate(a)
     total = features.shape[1]
@@ -391,8 +389,6 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty."""
-    if not a.saved:
-        raise RuntimeError("char_cnn_backward: the forward pass was run with save=False")
     a = a._replace(grad=a.grad.contiguous())
     f = filters_of(a.weights, a.precision)
     _, table, filters = a.saved

@@ -5,7 +5,6 @@ No host sync.
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -105,11 +104,8 @@ def _tile(width: int) -> dict[str, int]:
 
 def _forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Return losses [N]; for backward: slopes of steps [N, longest], operands of hidden [N, D], nodes [N longest]."""
-    (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
-    losses = torch.empty(count, dtype=torch.float32, device=device)
-    slopes = torch.empty(count, a.longest, dtype=torch.float32, device=device)
-    operands = torch.empty(count, width, dtype=dtype, device=device)
-    ids = torch.empty(count * a.longest, dtype=torch.int64, device=device)
+    count, width = a.hidden.shape
+    losses, (slopes, operands, ids) = a.hidden.new_empty(count), _saved(a)
     tree = a.first.contiguous(), a.nodes.contiguous(), a.codes.contiguous()
     launch(
         hierarchical_softmax_forward_paths_kernel, (count,),
@@ -123,10 +119,8 @@ def _forward(a: Any) -> tuple[Tensor, list[Tensor]]:
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute d_hidden [N, D], and d_rows [N longest, D] and d_offsets of the saved nodes, float32; no nodes anew."""
     slopes, operands, ids = a.saved
-    (count, longest), width, device = slopes.shape, operands.shape[1], a.grad.device
-    d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
-    d_rows = torch.empty(count * longest, width, dtype=torch.float32, device=device)
-    d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)
+    (count, longest), width, new = slopes.shape, operands.shape[1], slopes.new_empty
+    d_hidden, d_rows, d_offsets = new(count, width), new(count * longest, width), new(count * longest)
     tile = _tile(width)
     launch(
         hierarchical_softmax_backward_paths_kernel, (count, max(1, cdiv(width, tile["WIDTH"]))),
@@ -137,6 +131,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _saved(a: Any) -> list[Tensor]:
+    """Allocate what backward needs: slopes of steps, operands of hidden, nodes."""
     (count, width), new = a.hidden.shape, a.hidden.new_empty
     operands = new(count, width, dtype=operand_dtype(a.precision))
     return [new(count, a.longest), operands, a.nodes.new_empty(count * a.longest)]

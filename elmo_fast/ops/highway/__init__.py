@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
@@ -11,9 +12,8 @@ from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import check_count, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
-from elmo_fast.ops._precision import check_no_gradient, under_autocast
+from elmo_fast.ops._precision import check_no_gradient, linear, operand, under_autocast
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops.highway import reference
 
 
 def highway(
@@ -72,14 +72,15 @@ def highway(
     backend = select("highway", backend, x.device, x.dtype, precision)
     with no_autocast:
         if backend == "reference":
-            return checked("highway", reference.highway)(x, weights, biases, *projection, count, precision)
+            return checked("highway", reference)(x, weights, biases, *projection, count, precision)
         run = registered_op("highway", backend)
         plain = [] if projection_weight is None else [projection_weight]
         if backend == "native":
             copied = functools.partial(pack, precision, highway=weights, plain=plain)
             copies = None if packed is None else packed.of(precision, [*weights, *plain], copied)
-            y = run(first_rows(x, count), weights, biases, *projection, None, precision, save, copies)[0]
-            return first_rows(y, count)
+            x = x if count is None else first_rows(x, count)
+            y = run(x, weights, biases, *projection, None, precision, save, copies)[0]
+            return y if count is None else first_rows(y, count)
         copies = None
         if packed is not None and not save:
             from elmo_fast.ops.highway import kernels
@@ -87,6 +88,27 @@ def highway(
             copied = functools.partial(kernels.pack, weights, plain, precision)
             copies = packed.of(precision, [*weights, *plain], copied)
         return run(x, weights, biases, *projection, count, precision, save, copies)[0]
+
+
+def reference(
+    x: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    projection_weight: Tensor | None,
+    projection_bias: Tensor | None,
+    count: Tensor | None,
+    precision: str,
+) -> Tensor:
+    """Compute highway in plain torch: the definition."""
+    x = first_rows(x, count)
+    for weight, bias in zip(weights, biases, strict=True):
+        products = linear(x, operand(weight, precision), precision, bias)
+        transform, gate = products.chunk(2, dim=1)
+        transform, gate = torch.relu(transform), torch.sigmoid(gate)
+        x = gate * x + (1 - gate) * transform
+    if projection_weight is not None:
+        x = linear(x, operand(projection_weight, precision), precision, projection_bias)
+    return first_rows(x, count)
 
 
 def _check(
@@ -129,6 +151,11 @@ def _shapes(a: Any) -> dict[str, Any]:
     return {"biases": [weight.shape[:1] for weight in a.weights], "projection_bias": projection_bias}
 
 
+def _products(a: Any) -> int:
+    weights = a.weights if a.projection_weight is None else [*a.weights, a.projection_weight]
+    return len(a.x) * sum(weight.numel() for weight in weights)
+
+
 _COVERS = {"need_weights": ["weights", "biases", "projection_weight", "projection_bias"]}
-register_op("highway", _fake, Backward(_COVERS, _shapes), _native_saved)
+register_op("highway", _fake, Backward(_COVERS, _shapes), _native_saved, _products)
 register("highway", "native", "triton", kernels="elmo_fast.ops.highway.kernels", int8=True)

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from elmo_fast.ops._sampling import MAX_TRIES
 from elmo_fast.ops._triton import implement, launch
-from elmo_fast.ops.log_uniform_sample.reference import MAX_TRIES
 
 WAVE = 2048
 ROUNDING = tl.constexpr(1.5 * 2**52)  # added to a number, it leaves a whole number in the last bits

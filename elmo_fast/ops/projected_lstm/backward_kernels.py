@@ -250,7 +250,7 @@ def scan(
     tile, _ = tiles(layer, "cells_backward" if fused or not projection else "pointwise", device)
     precision = input_precision(layer.dtype, device)
     recur = SplitProduct.of(layer, "recur", grads.h)
-    bounds = [None if math.isinf(clip) else clip for clip in (layer.cell_clip, layer.projection_clip)]
+    bounds = [None if math.isinf(clip) else clip for clip in layer.clips]
     for step in range(t, -1, -1):
         if step < t:
             recur.launch(layer, grads.gates, weight_hh, lengths, step, step, transposed=False)

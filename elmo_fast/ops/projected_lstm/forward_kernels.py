@@ -461,7 +461,7 @@ def projected_lstm_forward_finish_projection_kernel(
 
 
 class Layer(NamedTuple):
-    """Constants of a call: sizes, clips (inf: none) and the dtype of the products' operands."""
+    """Constants of a call: sizes, clips of cells and projections (inf: none), the dtype of the products' operands."""
 
     directions: int
     batch: int
@@ -470,8 +470,7 @@ class Layer(NamedTuple):
     size: int
     cells: int
     reverse: tuple[bool, ...]
-    cell_clip: float
-    projection_clip: float
+    clips: tuple[float, float]
     residual: bool
     dtype: torch.dtype
 
@@ -507,7 +506,7 @@ def layer_of(a: Any) -> Layer:
             f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; use B <= {most}"
         )
     return Layer(
-        len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
+        len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), (a.cell_clip, a.projection_clip),
         a.residual, _triton.operand_dtype(a.precision),
     )  # fmt: skip
 
@@ -695,7 +694,7 @@ def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
 
 
 def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
-    """Allocate memory for a pass; without `save` cells have two slots.
+    """Allocate memory for a pass but for the gates; without `save` cells have two slots.
 
     ragged: rows may end before T; what is saved for their missing steps is then 0.
     """
@@ -733,7 +732,7 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
         launch(
             projected_lstm_forward_cells_kernel, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
             steps.hidden, weight_hh, product, bias, steps.gates, steps.cells, hidden, masks, steps.projections,
-            steps.hidden, lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
+            steps.hidden, lengths, step, b, t, d, h, steps.cells.shape[1], layer.clips[0],
             FUSED=fused, SAVE=save, PROJECT=bool(projection),
             BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
         )  # fmt: skip
@@ -742,7 +741,7 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
             launch(
                 projected_lstm_forward_finish_projection_kernel, project.grid,
                 project.parts, masks, steps.projections, steps.hidden, lengths,
-                step, b, t, d, layer.projection_clip, launch_pdl=True, **project.adding,
+                step, b, t, d, layer.clips[1], launch_pdl=True, **project.adding,
             )  # fmt: skip
 
 
@@ -763,13 +762,11 @@ def finish(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     new = steps.projections.new_empty
     outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
-    launch_from_step_order(
-        layer, steps.projections, a.inputs, order, lengths, masks, outputs.unbind(0), layer.projection_clip
-    )
+    launch_from_step_order(layer, steps.projections, a.inputs, order, lengths, masks, outputs.unbind(0), layer.clips[1])
     h0, c0 = (None if start is None else start.contiguous() for start in (a.h0, a.c0))
     launch(
         projected_lstm_forward_final_state_kernel, (b, r, 2),
-        steps.projections, h0, last_h, layer.projection_clip, steps.cells, c0, last_c, layer.cell_clip,
+        steps.projections, h0, last_h, layer.clips[1], steps.cells, c0, last_c, layer.clips[0],
         order, lengths, masks, b, t, d, h, steps.cells.shape[1], BLOCK=ceil_power_of_two(d, 16, 1024),
     )  # fmt: skip
     return outputs, last_h, last_c
@@ -778,12 +775,10 @@ def finish(
 def saved(a: Any) -> list[Tensor]:
     """Allocate what `forward` saves: steps, order of rows (empty: unchanged), their lengths, falling, and weights."""
     layer, new = layer_of(a), a.inputs[0].new_empty
-    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    steps = (r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d)
-    kinds = layer.dtype, layer.wide, torch.float32, torch.float32, layer.dtype
-    rows = new(0 if a.lengths is None else b, dtype=torch.int64), new(b, dtype=torch.int64)
-    tensors = [new(shape, dtype=kind) for shape, kind in zip(steps, kinds, strict=True)]
-    return [*tensors, *rows, *copies_of(a)]
+    gates = new(layer.directions, layer.time, layer.batch, 4 * layer.cells, dtype=layer.wide)
+    steps = allocate(layer, a.inputs[0], save=True, ragged=False)._replace(gates=gates)
+    rows = new(0 if a.lengths is None else layer.batch, dtype=torch.int64), new(layer.batch, dtype=torch.int64)
+    return [*steps, *rows, *copies_of(a)]
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from elmo_fast.ops._sampling import LANES, threshold
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
-from elmo_fast.ops.scalar_mix.reference import LANES, threshold
 
 # Mixes that a program computes together. Backward keeps a sum per element, layer and mix in registers, so that it has
 # limits of both.
@@ -25,7 +25,7 @@ PROGRAMS = 1024
 def kept(seed_ptr, threshold, block, mix, MP: tl.constexpr, LANES: tl.constexpr):
     """Return [MP, LANES] int32: bit j is set if dropout keeps element (4 * block + j) * LANES + lane of a mix.
 
-    Philox gives four numbers at a time; so far apart each of them serves a vector of neighbours (see reference.py).
+    Philox gives four numbers at a time; so far apart each of them serves a vector of neighbours (see `keep_mask`).
     """
     counter = tl.cast(block, tl.int64) * LANES + tl.arange(0, LANES)[None, :] + tl.zeros((MP, LANES), tl.int64)
     low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)

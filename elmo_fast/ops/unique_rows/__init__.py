@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,6 @@ from elmo_fast.ops._autograd import Backward, register_op
 from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder
-from elmo_fast.ops.unique_rows import reference
 
 
 def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
@@ -40,7 +40,7 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
     if backend == "triton":  # a shape that depends on values has to wait for the device
         unique, inverse, count, *_ = registered_op("padded_unique_rows", backend)(ids)
         return unique[: int(count)].clone(), inverse
-    return reference.unique_rows(ids)
+    return _distinct(ids)
 
 
 def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor, RowOrder | None]:
@@ -72,7 +72,7 @@ def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, 
     if ids.is_meta:
         new = functools.partial(ids.new_empty, dtype=torch.int64)
         return torch.empty_like(ids), new(len(ids)), new(()), None
-    return *_padded(*reference.unique_rows(ids)), None
+    return *_padded(*_distinct(ids)), None
 
 
 def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None, backend: str = "auto") -> Tensor:
@@ -112,7 +112,39 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
         return table[:0]
     if backend == "triton":
         return registered_op(op, backend)(table, inverse, *(order or (None, None)), table.shape[0])
-    return reference.gather_rows(table, inverse)
+    return _gathered(table, inverse)
+
+
+def _distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Find distinct rows in plain torch and Python: the definition of unique_rows."""
+    if ids.is_meta:
+        raise ElmoFastError(
+            "unique_rows: the number of distinct rows depends on values, which meta tensors do not have; use "
+            "ordered_unique_rows"
+        )
+    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        # torch.unique(dim=0) sorts rows as tensors; a dictionary of their bytes is many times faster.
+        table = np.ascontiguousarray(ids.numpy())
+        of_rows: Any = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
+        numbers = dict[bytes, int]()
+        numbered = [numbers.setdefault(row, len(numbers)) for row in of_rows]
+        distinct = np.frombuffer(b"".join(numbers), table.dtype).reshape(-1, table.shape[1])
+        return torch.from_numpy(distinct.copy()), torch.tensor(numbered, dtype=torch.int64, device="cpu")
+    unique, inverse = torch.unique(ids, dim=0, return_inverse=True)
+    # torch sorts the rows; here they keep the order of their first occurrence, and so do sums over them.
+    rows = torch.arange(len(ids), device=ids.device)
+    order = rows.new_full((len(unique),), len(ids)).scatter_reduce(0, inverse, rows, "amin").argsort()
+    return unique[order], order.argsort()[inverse]
+
+
+def _gathered(table: Tensor, inverse: Tensor) -> Tensor:
+    """Gather in plain torch: the definition of gather_rows."""
+    # torch's index_select raises IndexError or RuntimeError, depending on its code path.
+    if inverse.device.type == "cpu" and inverse.numel() and not torch.compiler.is_compiling():
+        low, high = (int(bound) for bound in inverse.aminmax())
+        if low < 0 or high >= len(table):
+            raise IndexError(f"gather_rows: inverse must lie from 0 to {len(table) - 1}; got {low} to {high}")
+    return table.index_select(0, inverse)
 
 
 def _padded(unique: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,18 +1,25 @@
 """Losses over a vocabulary: full_softmax, sampled_softmax and negative_sampling, products of rows with a table."""
 
+import functools
+import math
+from collections.abc import Callable, Set
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
+from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
-from elmo_fast.ops._precision import under_autocast
-from elmo_fast.ops._table_rows import fake_of_samples, saved_of_samples, shapes_of_rows, table_gradients
+from elmo_fast.ops._precision import rounded, under_autocast
+from elmo_fast.ops._table_rows import table_gradient, table_rows
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS, log_expected_counts
-from elmo_fast.ops.vocabulary_losses import reference
 
 CHUNK_BYTES = 32 * 2**20
+ROWS = 1024  # of a block of the definition
 
 
 def full_softmax(
@@ -58,7 +65,7 @@ def full_softmax(
     backend = select(op, backend, hidden.device, hidden.dtype, precision)
     with no_autocast:
         if backend == "reference":
-            return checked(op, reference.full_softmax)(hidden, targets, weight, bias, precision, chunk_bytes)
+            return checked(op, _full_reference)(hidden, targets, weight, bias, precision, chunk_bytes)
         save = requires_grad(hidden, weight, bias)
         return registered_op(op, backend)(hidden, targets, weight, bias, precision, chunk_bytes, save)[0]
 
@@ -129,7 +136,7 @@ def sampled_softmax(
             log_expected = expected.to(bias.dtype)
     with no_autocast:
         if backend == "reference":
-            run = checked(op, reference.sampled_softmax)
+            run = checked(op, _sampled_reference)
             return run(hidden, targets, weight, bias, samples, log_expected, sparse, chunk_bytes, precision)
         options = sparse, chunk_bytes, precision, requires_grad(hidden, weight, bias)
         tries = _on(hidden.device, tries)
@@ -203,8 +210,152 @@ def negative_sampling(
     arguments = hidden, targets, weight, bias, samples, log_noise, negatives, sparse, chunk_bytes, precision
     with no_autocast:
         if backend == "reference":
-            return checked(op, reference.negative_sampling)(*arguments)
+            return checked(op, _negative_reference)(*arguments)
         return registered_op(op, backend)(*arguments, requires_grad(hidden, weight, bias))[0]
+
+
+def _block(hidden: Tensor, weight: Tensor, bias: Tensor, true: Tensor) -> Tensor:
+    # Logits less the target's: the log-sum-exp is then the loss itself, with no difference of large sums left to take.
+    logits = torch.addmm(bias, hidden, weight.t()).sub_(true.unsqueeze(1))
+    # If all logits are -infinity, so is logsumexp, but its gradient is NaN: here it is the loss's times zero.
+    none = logits.isneginf().all(1)
+    finite = torch.where(none.unsqueeze(1), logits.nan_to_num(), logits)
+    return torch.logsumexp(finite, dim=1) + torch.where(none, -torch.inf, 0.0)
+
+
+def _full_losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words: int) -> Tensor:
+    true = (hidden * weight.index_select(0, targets)).sum(1) + bias.index_select(0, targets)
+    finite, infinite = true.where(true.isfinite(), 0), true.where(~true.isfinite(), 0)
+    sums = []
+    for i in range(0, weight.shape[0], words):
+        block = (hidden, weight[i : i + words], bias[i : i + words], finite)
+        sums.append(checkpoint(_block, *block, use_reentrant=False) if torch.is_grad_enabled() else _block(*block))
+    total = torch.logsumexp(torch.stack(sums), dim=0)
+    # NaN from an infinite logit, as in torch.nn.functional.cross_entropy; infinity if the target's is -infinity.
+    return total * torch.where(total.isposinf(), torch.nan, 1.0) - infinite
+
+
+def _full_reference(
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, precision: str, chunk_bytes: int
+) -> Tensor:
+    """Compute full_softmax in plain torch, by blocks of rows and words: the definition."""
+    hidden, weight = rounded(hidden, precision), rounded(weight, precision)
+    words = max(1, chunk_bytes // (hidden.element_size() * max(1, min(ROWS, hidden.shape[0]))))
+    parts = [
+        _full_losses(hidden[i : i + ROWS], targets[i : i + ROWS], weight, bias, words)
+        for i in range(0, max(1, hidden.shape[0]), ROWS)
+    ]
+    return torch.cat(parts)
+
+
+def _in_chunks(
+    losses: Callable[..., Tensor], hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, chunk_bytes: int
+) -> Tensor:
+    """Call losses(hidden, targets' rows, samples' rows, offsets, ids) in chunks of hidden's rows.
+
+    rows, offsets, ids: of the targets, then of the samples. The scores of a chunk take at most `chunk_bytes`, or one
+    row. If there are several chunks, the backward pass computes the scores again.
+    """
+    count = hidden.shape[0]
+    step = max(1, min(count, chunk_bytes // ((len(rows) - count) * hidden.element_size())))
+    results = []
+    for i in range(0, max(count, 1), step):
+        part = slice(i, min(i + step, count))
+        offsets_here, ids_here = (torch.cat([each[:count][part], each[count:]]) for each in (offsets, ids))
+        chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here)
+        results.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
+    return torch.cat(results)
+
+
+def _sampled_losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:
+    count = hidden.shape[0]
+    true = (hidden * true_rows).sum(1) + offsets[:count]
+    sampled = hidden @ sample_rows.t() + offsets[count:]
+    sampled = sampled.masked_fill(ids[:count, None] == ids[None, count:], -torch.inf)
+    return -torch.log_softmax(torch.cat([true[:, None], sampled], 1), 1)[:, 0]
+
+
+def _sampled_reference(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    samples: Tensor,
+    log_expected: Tensor,
+    sparse: bool,
+    chunk_bytes: int,
+    precision: str,
+) -> Tensor:
+    """Compute sampled_softmax in plain torch: the definition."""
+    ids = torch.cat([targets, samples])
+    offsets = table_rows(bias, ids, sparse) - log_expected
+    rows = rounded(table_rows(weight, ids, sparse), precision)
+    return _in_chunks(_sampled_losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
+
+
+def _negative_losses(
+    hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Tensor, ids: Tensor, share: float, hits: bool
+) -> Tensor:
+    count = hidden.shape[0]
+    true = (hidden * true_rows).sum(1) + offsets[:count]
+    others = logsigmoid(-(hidden @ sample_rows.t() + offsets[count:]))
+    if not hits:
+        others = others.masked_fill(ids[:count, None] == ids[None, count:], 0.0)
+    return -logsigmoid(true) - share * others.sum(1)
+
+
+def _negative_reference(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    samples: Tensor,
+    log_noise: Tensor | None,
+    negatives: float,
+    sparse: bool,
+    chunk_bytes: int,
+    precision: str,
+) -> Tensor:
+    """Compute negative_sampling in plain torch: the definition."""
+    ids = torch.cat([targets, samples])
+    offsets = table_rows(bias, ids, sparse)
+    if log_noise is not None:
+        offsets = offsets - (log_noise.index_select(0, ids) + math.log(negatives))
+    rows = rounded(table_rows(weight, ids, sparse), precision)
+    losses = functools.partial(_negative_losses, share=negatives / len(samples), hits=log_noise is not None)
+    return _in_chunks(losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
+
+
+def _fake_of_samples(a: Any) -> tuple[Tensor, Tensor]:
+    """Allocate losses [N] and words [N + S] of a loss over a sample."""
+    count = a.hidden.shape[0]
+    return a.hidden.new_empty(count), a.targets.new_empty(count + a.samples.shape[0])
+
+
+def _saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
+    """Allocate what C++ saves of such a loss: `numbers` for each row, [N, S] if that fits, the words' rows and offsets.
+
+    [N, S] fits into `chunk_bytes`, or is one row.
+    """
+    (count, width), samples, new = a.hidden.shape, a.samples.shape[0], a.hidden.new_empty
+    fits = count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes
+    words = count + samples
+    return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
+
+
+def _shapes_of_rows(a: Any) -> dict[str, Any]:
+    """Return the shapes of the gradients of the rows of the words `ids`."""
+    words = a.ids.shape[0]
+    return {"weight": (words, a.hidden.shape[1]), "bias": (words,)}
+
+
+def _table_gradients(a: Any, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
+    """Compute the gradients of weight and bias from those of the rows of the words `ids`."""
+    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
+    tables = {
+        name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items() if name in needed
+    }
+    return {"hidden": rows["hidden"]} | tables
 
 
 def _on(device: torch.device, tries: Tensor | int) -> Tensor:
@@ -219,9 +370,18 @@ register_op(
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
     Backward(),
     lambda a: [a.hidden.new_empty(a.hidden.shape[0], 2)],
+    products=lambda a: len(a.hidden) * a.weight.numel(),
 )
-_OF_ROWS = Backward(shapes=shapes_of_rows, finish=table_gradients)
-register_op("sampled_softmax", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, (2,)))
-register_op("negative_sampling", fake_of_samples, _OF_ROWS, lambda a: saved_of_samples(a, ()))
+
+
+def _products(a: Any) -> int:
+    """Return the products of each row with the target's and the samples' rows."""
+    samples = len(a.samples) if hasattr(a, "samples") else len(a.ids) - len(a.hidden)
+    return a.hidden.numel() * (1 + samples)
+
+
+_OF_ROWS = Backward(shapes=_shapes_of_rows, finish=_table_gradients)
+register_op("sampled_softmax", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, (2,)), _products)
+register_op("negative_sampling", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, ()), _products)
 for _op in ("full_softmax", "sampled_softmax", "negative_sampling"):
     register(_op, "native", "triton", kernels="elmo_fast.ops.vocabulary_losses.kernels")

@@ -20,12 +20,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import logistic, plus_product, softplus
 from elmo_fast.ops._sampling import CORRECTIONS
 from elmo_fast.ops._triton import (
-    MOST_BLOCKS,
     Tiles,
     cdiv,
     ceil_power_of_two,
@@ -335,16 +333,6 @@ def vocabulary_loss_backward_targets_kernel(
         tl.store(d_rows + at, d[:, None] * h.to(tl.float32), mask=mask)
 
 
-def check_sizes(op: str, words: int, samples: int) -> None:
-    """Raise ElmoFastError if 32-bit word numbers, or a grid with a block per tile of samples, would overflow."""
-    most = MOST_BLOCKS * 64  # of the narrowest tiles
-    if words >= 2**31 or samples > most:
-        raise ElmoFastError(
-            f"{op}: the Triton kernels take a table of less than 2^31 words and at most {most} samples; "
-            f'got {words} and {samples}; use backend="reference"'
-        )
-
-
 def tiles(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
     """Choose the largest tile that spills no register; smaller for few rows or words.
 
@@ -406,7 +394,7 @@ def chunk_length(total: int, room: int, tile: int) -> int:
 
 
 def losses(
-    op: str, a: Any, samples: Tensor | None, law: Tensor | None = None, correction: str = "none", term: float = 0.0,
+    a: Any, samples: Tensor | None, law: Tensor | None = None, correction: str = "none", term: float = 0.0,
     *, share: float | None = None, count_hits: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Compute losses [N], and what the backward pass needs: `kept`, operands of hidden [N, D], and more.
@@ -420,7 +408,6 @@ def losses(
     """
     (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
     size, extra = (len(a.weight), 0) if samples is None else (len(samples), len(samples))
-    check_sizes(op, len(a.weight), extra)
     tile = tiles(count, size, width, dtype, device)
     row_bytes, logistic = width * dtype.itemsize, share is not None
     step = extra or min(size, chunk_length(size, a.chunk_bytes // max(1, row_bytes), tile.columns))
@@ -463,7 +450,7 @@ def losses(
 
 
 def gradients(
-    op: str, a: Any, *, full: bool = False, share: float | None = None, count_hits: bool = False
+    a: Any, *, full: bool = False, share: float | None = None, count_hits: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute d_hidden [N, D], and d_rows [N + S, D] and d_offsets [N + S] of the words `ids`, all float32.
 
@@ -525,9 +512,7 @@ def saved_by(a: Any, numbers: int, samples: Tensor | None = None) -> list[Tensor
 
 
 def _sampled_softmax(a: Any) -> tuple[Any, ...]:
-    if a.log_expected is not None:
-        raise RuntimeError("sampled_softmax: the Triton kernels compute ln Q themselves; pass log_expected=None")
-    return losses("sampled_softmax", a, a.samples, a.tries, a.correction, CORRECTIONS[a.correction])
+    return losses(a, a.samples, a.tries, a.correction, CORRECTIONS[a.correction])
 
 
 def _negative_sampling(a: Any) -> tuple[Any, ...]:
@@ -535,17 +520,17 @@ def _negative_sampling(a: Any) -> tuple[Any, ...]:
     if a.log_noise is not None:
         law = a.log_noise.contiguous(), "noise", math.log(a.negatives)
     share, count_hits = a.negatives / len(a.samples), a.log_noise is not None
-    return losses("negative_sampling", a, a.samples, *law, share=share, count_hits=count_hits)
+    return losses(a, a.samples, *law, share=share, count_hits=count_hits)
 
 
 def _negative_sampling_backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     share = a.negatives / len(a.saved[2])
-    return gradients("negative_sampling", a, share=share, count_hits=a.log_noise is not None)
+    return gradients(a, share=share, count_hits=a.log_noise is not None)
 
 
-implement("full_softmax", lambda a: losses("full_softmax", a, None), lambda a: saved_by(a, 3))
-implement("full_softmax_backward", lambda a: gradients("full_softmax", a, full=True))
+implement("full_softmax", lambda a: losses(a, None), lambda a: saved_by(a, 3))
+implement("full_softmax_backward", lambda a: gradients(a, full=True))
 implement("sampled_softmax", _sampled_softmax, lambda a: saved_by(a, 3, a.samples))
-implement("sampled_softmax_backward", lambda a: gradients("sampled_softmax", a))
+implement("sampled_softmax_backward", lambda a: gradients(a))
 implement("negative_sampling", _negative_sampling, lambda a: saved_by(a, 1, a.samples))
 implement("negative_sampling_backward", _negative_sampling_backward)
