@@ -34,7 +34,7 @@ def run_vocab(options: _VocabOptions) -> None:
 
     Vocabulary.build({}, options.min_count, options.max_size)  # reports invalid values at once
     with _common.Progress(options, unit="B") as progress:
-        reading = _common.reading(options, options.tokenizer)
+        reading = _common.reading(options, options.tokenizer, options.train_prefix)
         counts = count_words_of(options.train_prefix, options.processes, progress.read, **reading)
     vocabulary, lines = built_vocabulary(counts, options.min_count, options.max_size)
     with _common.printed_text(options.vocab_file) as file:
@@ -102,7 +102,7 @@ def run_prepare(options: _PrepareOptions) -> None:
             progress=progress.read,
             report=progress.say,
             **_common.arguments(options, *names),
-            **_common.reading(options, options.tokenizer),
+            **_common.reading(options, options.tokenizer, options.train_prefix),
         )
     if vocabulary is not None:
         warn_of_unknown(corpus)

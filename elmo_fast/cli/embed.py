@@ -113,7 +113,7 @@ def run_embed(options: _EmbedOptions) -> None:
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _common.resolve_model(options, default="mini")
     tokenizer = _common.tokenizer_of(options)
-    with opened_source(options.input_file, **_common.reading(options, tokenizer)) as source:
+    with opened_source(options.input_file, **_common.reading(options, tokenizer, options.input_file)) as source:
         if process is None:
             _embed_alone(options, source, tokenizer)
         else:

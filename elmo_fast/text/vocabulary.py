@@ -83,15 +83,11 @@ class Vocabulary:
         """
         for word in self.words:
             if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
-                raise ElmoFastError(
-                    f"{os.fspath(path)}: the word {word!r} cannot be written on a line of its own; remove or rename it"
-                )
+                raise ElmoFastError(f"the word {word!r} cannot be written on a line of its own; remove or rename it")
         try:
             text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise ElmoFastError(
-                f"{os.fspath(path)}: a word contains a surrogate, which UTF-8 cannot encode: {error}"
-            ) from error
+            raise ElmoFastError(f"a word contains a surrogate, which UTF-8 cannot encode: {error}") from error
         with writing(path) as file:
             file.write(text)
 
