@@ -29,6 +29,7 @@ from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.text import ScannedText, Source, check_sentences, check_words, checked_sentences, scan
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.checks import TEXT_OR_WORDS
 from elmo_fast.text.sources import Lines
 from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
 
@@ -221,7 +222,7 @@ class ElmoEmbedder:
         single = isinstance(sentences, str)
         texts: Any = [sentences] if single else sentences
         if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
-            check_sentences(texts, texts=True)
+            check_sentences(texts, expected=TEXT_OR_WORDS)
             texts = list(texts)
         elif table is not None and not texts.index.is_unique:
             label = texts.index[texts.index.duplicated()][0]
@@ -276,7 +277,7 @@ class ElmoEmbedder:
         """
         tokenizer = tokenizer or self.elmo_bilm.options.tokenizer or RAW_TEXT
         if not isinstance(sentences, Source):
-            check_sentences(sentences, texts=True)
+            check_sentences(sentences, expected=TEXT_OR_WORDS)
             sentences = Lines("sentences", list(sentences), tokenizer)
         return SentenceIndex.build(
             self.elmo_bilm, sentences, pool=pool, layers=layers, tokenizer=tokenizer,

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from elmo_fast.embed.parts import ElmoVectors, embed_parts, plan
+from elmo_fast.embed import ElmoVectors, embed_parts
+from elmo_fast.embed.parts import plan
 from elmo_fast.embed.parts.plan import digest
 from elmo_fast.errors import CheckpointError
 from elmo_fast.text.sources import Lines

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from elmo_fast.cli.embed import Rank, rank_of
-from elmo_fast.embed.parts import embed_parts
+from elmo_fast.embed import embed_parts
 from elmo_fast.embed.parts.plan import plan_parts
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import ElmoLstm
