@@ -22,7 +22,6 @@ from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, free_bytes, hdf5
 from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
-from elmo_fast.text.sources import OtherColumns
 
 Path = str | os.PathLike[str]
 Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
@@ -53,7 +52,7 @@ class FileLayout(NamedTuple):
     names: of the sentences, for the formats of NAMED; None leaves them out
     keyed: whether the names are those of the datasets (format hdf5), in place of a dataset sentence_to_index
     pooled: whether each sentence has one vector, in place of one for each token
-    others: columns of the input that the format parquet also stores
+    others: columns of the input, a pyarrow.Table, that the format parquet also stores
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
@@ -64,7 +63,7 @@ class FileLayout(NamedTuple):
     names: Sequence[str] | None = None
     keyed: bool = False
     pooled: bool = False
-    others: OtherColumns | None = None
+    others: Any = None
 
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -305,29 +304,14 @@ def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
         kind = arrow.list_(kind, size_of)
     column = ("embedding", kind) if layout.pooled else ("embeddings", arrow.list_(kind))
     columns = [column] if layout.names is None else [("sentence", arrow.string()), column]
-    others = layout.others
-    rest: Any = None  # rows of `others` that are read and not yet written
-    if others is not None:
-        if both := set(others.schema.names).intersection(name for name, _ in columns):
+    if (others := layout.others) is not None:
+        if both := set(others.column_names).intersection(name for name, _ in columns):
             raise ElmoFastError(
                 f"{os.fspath(path)}: the input and the output both have a column {both.pop()!r}; rename the input's"
             )
         columns = [*((each.name, each.type) for each in others.schema), *columns]
-        rest = others.schema.empty_table()
     group: list[np.ndarray[Any, Any]] = []
     first = waiting = 0
-
-    def carried(count: int) -> list[Any]:
-        """Return the other columns of the next rows."""
-        nonlocal rest
-        if others is None:
-            return []
-        while rest.num_rows < count:
-            if (table := next(others.tables, None)) is None:
-                raise ElmoFastError("the input changed while being read: it has fewer rows now")
-            rest = arrow.concat_tables([rest, table])
-        rows, rest = rest.slice(0, count), rest.slice(count)
-        return rows.columns
 
     def write_group() -> None:
         nonlocal first, waiting
@@ -337,8 +321,9 @@ def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
         if not layout.pooled:
             values = arrow.ListArray.from_arrays(np.cumsum([0, *map(len, group)]).astype(np.int32), values)
         last = first + len(group)
+        carried = [] if others is None else others.slice(first, len(group)).columns
         names = [] if layout.names is None else [arrow.array(list(layout.names[first:last]))]
-        file.write_table(arrow.Table.from_arrays([*carried(len(group)), *names, values], schema=schema))
+        file.write_table(arrow.Table.from_arrays([*carried, *names, values], schema=schema))
         first, waiting = last, 0
         group.clear()
 

@@ -57,16 +57,9 @@ class Source(abc.ABC):
         """Name the sentence of an index in messages: "line 3"."""
         return f"{self.unit} {index + 1}"
 
-    def other_columns(self) -> "OtherColumns | None":
-        """Return the columns of a table besides the one of the sentences; None if there are none (extra parquet)."""
+    def other_columns(self) -> Any:
+        """Return the columns of a table besides the one of the sentences as a pyarrow.Table; None if there are none."""
         return None
-
-
-class OtherColumns(NamedTuple):
-    """Columns of a table as Arrow's: their schema, and tables of consecutive rows, read as they are asked for."""
-
-    schema: Any
-    tables: Iterator[Any]
 
 
 class Lines(Source):
@@ -228,8 +221,8 @@ class Column(File):
             f"none of them empty; found {quoted(value)}"
         )
 
-    def other_columns(self) -> OtherColumns | None:
-        """Return the other columns, in memory; values have Arrow's types, and what a record lacks is null."""
+    def other_columns(self) -> Any:
+        """Return the other columns; values have Arrow's types, and what a record lacks is null."""
         arrow = require("pyarrow", "parquet", f"the other columns of {self.name}")
         records = list(self.records())
         names = dict.fromkeys(name for record in records for name in record if name != self.column)
@@ -237,7 +230,7 @@ class Column(File):
             table = arrow.table({name: [record.get(name) for record in records] for name in names})
         except (arrow.ArrowException, OverflowError) as error:
             raise ElmoFastError(f"{self.name}: a column holds values of several types: {error}") from error
-        return OtherColumns(table.schema, iter([table])) if names else None
+        return table if names else None
 
     def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
         """Raise ElmoFastError unless the table has the column."""
@@ -269,19 +262,17 @@ class ParquetFiles(Column):
         for rows in self._read(columns, lambda batch: batch.to_pylist(), "damaged, or no Parquet file"):
             yield from rows
 
-    def other_columns(self) -> OtherColumns | None:
+    def other_columns(self) -> Any:
         """Return the other columns; all files must have those of the first one."""
-        from pyarrow import Table
+        from pyarrow import Table, concat_tables
 
         names = [name for name in self._library.read_schema(self.files[0]).names if name != self.column]
         if not names:
             return None
-        schema = self._library.read_schema(self.files[0]).empty_table().select(names).schema.remove_metadata()
+        empty = self._library.read_schema(self.files[0]).empty_table().select(names).replace_schema_metadata()
         problem = f"its columns are not those of {self.files[0]}"
-        return OtherColumns(
-            schema,
-            self._read(names, lambda batch: Table.from_batches([batch]).select(names).cast(schema), problem),
-        )
+        rows = self._read(names, lambda batch: Table.from_batches([batch]).select(names).cast(empty.schema), problem)
+        return concat_tables([empty, *rows])
 
     def _read(self, columns: list[str] | None, convert: Callable[[Any], Any], problem: str) -> Iterator[Any]:
         """Yield batches of rows, converted; ElmoFastError names the file of one that cannot be, and the problem."""
@@ -324,13 +315,11 @@ class HubDataset(Column):
     def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         return iter(self._dataset if columns is None else self._dataset.select_columns(columns))
 
-    def other_columns(self) -> OtherColumns | None:
+    def other_columns(self) -> Any:
         """Return the dataset's other columns."""
         if self._dataset.column_names == [self.column]:
             return None
-        rest = self._dataset.remove_columns([self.column]).with_format("arrow")
-        tables = (rest[start : start + ROWS] for start in range(0, len(rest), ROWS))
-        return OtherColumns(rest.features.arrow_schema.remove_metadata(), tables)
+        return self._dataset.remove_columns([self.column]).with_format("arrow")[:].replace_schema_metadata()
 
 
 class CsvFile(Column):
