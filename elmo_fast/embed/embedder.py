@@ -107,11 +107,6 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
-        if isinstance(cuda_device, str | os.PathLike) and os.path.isfile(cuda_device):
-            raise ElmoFastError(
-                f"from_pretrained takes one folder, archive or name; got the file {os.fspath(cuda_device)!r} too; for "
-                f"two files, write {cls.__name__}(options_file, weight_file, stateful=False)"
-            )
         _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
@@ -376,7 +371,8 @@ class ElmoEmbedder:
         layout.metadata.update({} if pool is None else {"pool": pool})
         check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, layout) as write:
-            self.write_text(text, write, layout.dtype, output_format, batch_size, max_tokens, progress, pool)
+            sizes = {"batch_size": batch_size, "max_tokens": max_tokens}
+            self.write_text(text, write, layout.dtype, output_format, pool=pool, progress=progress, **sizes)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
@@ -387,14 +383,14 @@ class ElmoEmbedder:
         write: Write,
         dtype: Any,
         output_format: str = "all",
-        batch_size: int | None = None,
-        max_tokens: int | None = None,
-        progress: Progress | None = None,
+        *,
         pool: Pool | None = None,
+        **settings: Any,
     ) -> None:
         """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
 
-        write: of one of `elmo_fast.embed.token_files.FORMATS`; other arguments and Raises: as in embed_file.
+        write: of one of `elmo_fast.embed.token_files.FORMATS`; settings: batch_size, max_tokens and progress; other
+        arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
         # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
@@ -412,8 +408,7 @@ class ElmoEmbedder:
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
-            total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
-            max_tokens=max_tokens,
+            total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from elmo_fast.embed import search
 from elmo_fast.embed.token_files import FORMAT, VECTORS, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
-from elmo_fast.tokens import nearest_in
 
 
 def by_sorting(matrix, queries, topn):
@@ -167,7 +166,7 @@ def test_token_vectors_are_found_again(tokens):
     np.testing.assert_array_equal(file.embeddings.swapaxes(0, 1), vectors)
     for layer in range(2):
         actual, expected = (
-            nearest_in(file, layer, vectors[layer, 10:12], 9),
+            nearest(file.embeddings[:, layer], vectors[layer, 10:12], 9),
             by_sorting(vectors[layer], vectors[layer, 10:12], 9),
         )
         np.testing.assert_array_equal(actual.rows, expected[0])

@@ -176,7 +176,8 @@ def _embedded(
             if plan.making.names != "none":
                 (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
             write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, layout))
-            embedder.write_text(text, write, layout.dtype, making.layers, making.batch_size, making.max_tokens, reached)
+            sizes = {"batch_size": making.batch_size, "max_tokens": making.max_tokens}
+            embedder.write_text(text, write, layout.dtype, making.layers, progress=reached, **sizes)
             yield stack.pop_all()
         before += plan.parts[number].tokens
 

@@ -139,8 +139,8 @@ def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, 
     folder, settings = tmp_path / "out", {"output_format": "average", "batch_size": 1, "part_sentences": PART}
     first_writer = embedder.write_text
 
-    def overtaken(text, *arguments):
-        first_writer(text, *arguments)
+    def overtaken(text, *arguments, **settings):
+        first_writer(text, *arguments, **settings)
         if not (folder / "part-00000").exists():
             shutil.copytree(tmp_path / "theirs" / "part-00000", folder / "part-00000")
             (folder / "part-00000" / "theirs").touch()
