@@ -115,14 +115,20 @@ class FastaFile(File):
 
     def sentences(self) -> Iterator[Sentence]:
         header, key, residues = 0, "", list[str]()
-        for index, line in read_lines(self.path):
+        for index, line in itertools.chain(read_lines(self.path), [(-1, ">")]):
             if line.startswith(">"):
-                if header:
-                    yield self._record(header, key, residues)
+                if residues and residues[-1] == "*":
+                    residues.pop()
+                if residues:
+                    yield Sentence(residues, key)
+                elif key:
+                    raise self._refusal(header, f"the record {key!r} has no residues; remove it")
+                if index < 0:
+                    return
                 if not (words := line[1:].split(maxsplit=1)):
                     raise self._refusal(index, "'>' without a name; write '>NAME' above each sequence")
-                header, key, residues = index + 1, words[0], []
-            elif line and not header:
+                header, key, residues = index, words[0], []
+            elif line and not key:
                 why = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
                 raise self._refusal(index, f"{why}; is this a FASTA file?")
             else:
@@ -132,15 +138,6 @@ class FastaFile(File):
                     advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
                     raise self._refusal(index, f"{what} is no residue; {advice}")
                 residues += some
-        if header:
-            yield self._record(header, key, residues)
-
-    def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
-        if residues and residues[-1] == "*":
-            residues.pop()
-        if not residues:
-            raise self._refusal(header - 1, f"the record {key!r} has no residues; remove it")
-        return Sentence(residues, key)
 
     def _refusal(self, index: int, why: str) -> ElmoFastError:
         return ElmoFastError(f"{self.name}, line {index + 1}: {why}")

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -166,11 +165,15 @@ def _embedded(
 ) -> Iterator[contextlib.ExitStack]:
     """Embed the parts of these numbers; yield, for each, what puts it in its place when it is closed."""
     before, total, making = 0, sum(plan.parts[number].tokens for number in numbers), plan.making
+
+    def reached(done: int, _: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
     for number, text in zip(numbers, read_parts(source, plan, numbers), strict=True):
         metadata = {**plan.metadata, MARK: plan.mark(number)}
         layout = FileLayout(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
         check_room(folder / name_of(number), layout.nbytes)
-        reached = progress and functools.partial(_reached, progress, before, total)
         with contextlib.ExitStack() as stack:
             new = stack.enter_context(write_folder(folder / name_of(number), replace=False))
             if plan.making.names != "none":
@@ -180,7 +183,3 @@ def _embedded(
             embedder.write_text(text, write, layout.dtype, making.layers, progress=reached, **sizes)
             yield stack.pop_all()
         before += plan.parts[number].tokens
-
-
-def _reached(progress: Progress, before: int, total: int, done: int, of_part: int) -> None:
-    progress(before + done, total)
