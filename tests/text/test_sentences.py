@@ -122,11 +122,6 @@ def test_damaged_gzip_is_named(written):
             sentences(written(data, "in.gz"))
 
 
-def test_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        sentences(tmp_path / "absent.txt")
-
-
 def test_standard_input(monkeypatch):
     stdin = io.TextIOWrapper(io.BytesIO("é b\n\nc".encode()))
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -138,12 +133,6 @@ def test_errors_in_the_standard_input_name_it(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
     with pytest.raises(ElmoFastError, match="standard input, line 1"):
         sentences("-")
-
-
-def test_rereadable_leaves_a_regular_file_alone(written):
-    path = written(b"a\n")
-    with rereadable(path) as again:
-        assert again == os.fspath(path)
 
 
 def test_rereadable_copies_a_pipe_and_removes_the_copy(tmp_path):

@@ -134,7 +134,6 @@ def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path,
         ("a.csv", "id,words\n1,a\n", "a.csv has no column 'text'; it has: id, words; choose one with column=NAME"),
         ("a.csv", "id,TEXT\n1,a\n", "a.csv has no column 'text'; it has: id, TEXT; did you mean TEXT?"),
         ("a.csv", "text,text\n1,a\n", "a.csv: two columns have the same name: text, text"),
-        ("a.csv", b"text\na\xff\n", "a.csv, line 2, character 2: the byte 0xff is not UTF-8"),
         ("a.jsonl", '{"text": "a"}\n\n{"text": \n', "a.jsonl, line 3: no JSON: "),
         ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl, line 1: no JSON: "),
         ("a.jsonl", '["a"]\n', r"""a.jsonl, line 1: wanted a JSON object, found '\["a"\]'"""),
@@ -143,7 +142,7 @@ def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path,
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / name).write_text(content)
     with pytest.raises(ElmoFastError, match=message):
         rows(tmp_path / name)
 
@@ -210,7 +209,6 @@ def test_fasta_records_are_sentences_of_residues(tmp_path):
         (">P1\nMé\n", r"line 2: the character 'É' is no residue"),
         (">P1\nM\n>\nM\n", r"line 3: '>' without a name"),
         (">P1\nM\n>P2\n>P3\nM\n", r"line 3: the record 'P2' has no residues"),
-        (">P1\nM\n>P2\n\n", r"line 3: the record 'P2' has no residues"),
         (">P1\nM\n>P2\n*\n", r"line 3: the record 'P2' has no residues"),
     ],
 )
@@ -219,13 +217,7 @@ def test_a_bad_line_of_fasta_is_named(tmp_path, text, message):
         fasta(tmp_path, text)
 
 
-def test_fasta_bytes_and_keys_that_cannot_be(tmp_path):
-    (tmp_path / "in.fasta").write_bytes(b">P1\nM\xff\n")
-    with (
-        opened_source(tmp_path / "in.fasta", "fasta") as source,
-        pytest.raises(ElmoFastError, match=r"line 2, .* 0xff"),
-    ):
-        scan(source)
+def test_keys_of_fasta_that_cannot_be(tmp_path):
     for text, message in (
         (">P1\nM\n>P1 again\nK\n", "records 1 and 2 have the same name, but names must differ; rename it"),
         (">a/b\nM\n", r"record 1: 'a/b' cannot be the name of a dataset .*; rename it, or choose another format"),
