@@ -36,7 +36,7 @@ def run_vocab(options: _VocabOptions) -> None:
     with _common.Progress(options, unit="B") as progress:
         reading = _common.reading(options, options.tokenizer, options.train_prefix)
         counts = count_words_of(options.train_prefix, options.processes, progress.read, **reading)
-    vocabulary, lines = built_vocabulary(counts, options.min_count, options.max_size)
+    vocabulary, size = built_vocabulary(counts, options.min_count, options.max_size)
     with _common.printed_text(options.vocab_file) as file:
         vocabulary.write(file)
     covered = sum(counts[word] for word in vocabulary.words)
@@ -44,7 +44,7 @@ def run_vocab(options: _VocabOptions) -> None:
     known = f"{len(vocabulary) - 3} of {len(counts)} distinct words"
     name = "standard output" if options.vocab_file == "-" else options.vocab_file
     hints = unknown_hints(vocabulary, counts.__getitem__, counts.total())
-    for line in [*lines, f"{name}: {len(vocabulary)} lines; {known}, {share}", *hints]:
+    for line in [size, f"{name}: {len(vocabulary)} lines; {known}, {share}", *hints]:
         _common.logger().info("%s", line)
 
 

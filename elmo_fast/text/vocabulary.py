@@ -135,8 +135,8 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
     return counts
 
 
-def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | None) -> tuple[Vocabulary, list[str]]:
-    """Return the vocabulary of a text as `Vocabulary.build` builds it, and lines on its size and on the words left out.
+def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | None) -> tuple[Vocabulary, str]:
+    """Return the vocabulary of a text as `Vocabulary.build` builds it, and a line on its size and the words left out.
 
     counts: how often each distinct word of the text occurs. Raises ElmoFastError if every word is too rare.
     """
@@ -149,11 +149,10 @@ def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | 
         )
     left_out = [count for word, count in counts.items() if word not in vocabulary]
     limits = f"min_count {min_count}" + ("" if max_size is None else f", at most {max_size:,} entries")
-    lines = [
+    return vocabulary, (
         f"vocab  the softmax has {len(vocabulary):,} words ({limits}); {len(left_out):,} of {distinct:,} distinct "
         f"words, {sum(left_out) / sum(counts.values()):.1%} of the text, are left out and predicted as <UNK>"
-    ]
-    return vocabulary, lines
+    )
 
 
 def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: int) -> list[str]:
