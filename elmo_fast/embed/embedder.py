@@ -404,7 +404,13 @@ class ElmoEmbedder:
 
         def write_sentence(index: int, vectors: Array) -> None:
             number = int(numbers[index])
-            write(number, cast_finite(vectors if pool is None else pooled(vectors, pool), dtype, text, number))
+            with np.errstate(over="ignore"):
+                rounded = (vectors if pool is None else pooled(vectors, pool)).astype(dtype, copy=False)
+            if not np.isfinite(rounded).all():
+                hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
+                place = f"{text.source.place(number)} of {text.name}"
+                raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
+            write(number, rounded)
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
@@ -461,13 +467,3 @@ def file_layout(
     }
     layers = bilm.num_layers if output_format == "all" else 0
     return FileLayout(lengths, layers, bilm.get_output_dim(), np.dtype(dtype), metadata)
-
-
-def cast_finite(vectors: np.ndarray[Any, Any], dtype: Any, text: ScannedText, number: int) -> np.ndarray[Any, Any]:
-    """Return the vectors of a text's sentence in the dtype of the file; ElmoFastError if one is not finite in it."""
-    with np.errstate(over="ignore"):
-        rounded = vectors.astype(dtype, copy=False)
-    if not np.isfinite(rounded).all():
-        hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
-        raise ElmoFastError(f"{text.source.place(number)} of {text.name} gave vectors that are not finite{hint}")
-    return rounded

@@ -77,7 +77,11 @@ def embed_parts(
             f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
             "on all sentences before it; leave out --stateful (stateful=True)"
         )
-    _check_folder(place)
+    if place.exists() and not place.is_dir():
+        raise ElmoFastError(f"{place}: is a file; several processes write a folder of parts: give another output")
+    others = [name for name in (os.listdir(place) if place.exists() else ()) if not name.startswith(".")]
+    if others and not has_files(place, PLAN):
+        raise ElmoFastError(f"{place}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
     on_cpu = next(bilm.parameters()).device.type == "cpu"
     making = EmbedSettings(
         model_sha256=model_digest(bilm),
@@ -111,15 +115,6 @@ def embed_parts(
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
 
 
-def _check_folder(folder: pathlib.Path) -> None:
-    """Raise ElmoFastError if the folder is a file, or holds other things than parts."""
-    if folder.exists() and not folder.is_dir():
-        raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
-    others = [name for name in (os.listdir(folder) if folder.exists() else ()) if not name.startswith(".")]
-    if others and not has_files(folder, PLAN):
-        raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
-
-
 def _agreed_plan(
     folder: pathlib.Path,
     embedder: ElmoEmbedder,
@@ -128,10 +123,7 @@ def _agreed_plan(
     part_sentences: int | None,
     processes: int,
 ) -> Plan:
-    """Return the folder's plan, of whichever process was first.
-
-    Raises ElmoFastError if it differs in model or settings.
-    """
+    """Return the folder's plan, of whichever process was first; ElmoFastError if it differs in model or settings."""
     if not (folder / PLAN).exists():
         as_keys = making.names == "keys" and making.file_format == "hdf5"
         each, parts = plan_parts(source, making.window, processes, part_sentences, as_keys)
