@@ -14,6 +14,7 @@ import torch
 from benchmarks.inputs import DEFAULT
 from benchmarks.op_calls import glove_weights
 from elmo_fast.embed.layers import unit_rows
+from elmo_fast.embed.search import Search
 from elmo_fast.embed.token_files import read_cache_folder, writing_cache_folder
 from elmo_fast.static import (
     Vectors,
@@ -28,7 +29,6 @@ from elmo_fast.static.cooccurrences import cooccurrences
 from elmo_fast.static.evaluation import bundled
 from elmo_fast.static.glove import glove_
 from elmo_fast.static.glove.training import words_to_count
-from elmo_fast.tokens import nearest_in
 
 DIMENSION, WINDOW, WIDTH = 100, 10, 300
 FILES = {"word2vec binary": "v.bin", "word2vec text": "v.txt", "own": "v.safetensors"}
@@ -113,7 +113,12 @@ def bench_nearest_tokens(timed, width, tmp_path):
             rows = np.random.default_rng(sentence).standard_normal((length, width), np.float32)
             write(sentence, unit_rows(rows)[None])
     query = np.random.default_rng(0).standard_normal((1, width), np.float32)
-    call = lambda: nearest_in(read_cache_folder(path), 0, query, 10)  # noqa: E731
+
+    def call():
+        search = Search(query, 10)
+        search.add_all(read_cache_folder(path).embeddings[:, 0], unit=True)
+        search.nearest()
+
     timed(f"nearest of {tokens} x {width}", call, amount=1, unit="s", rounds=3)
 
 

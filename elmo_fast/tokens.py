@@ -16,7 +16,7 @@ from elmo_fast.embed.layers import Layers, layer_names, unit_rows
 from elmo_fast.embed.search import Nearest, Search, nearest
 from elmo_fast.embed.sentence_index import SearchedText, cached_vectors, read_vectors
 from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import FlatFile, check_room, writing_cache_folder
+from elmo_fast.embed.token_files import check_room, writing_cache_folder
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules import BiLM
 from elmo_fast.text import Source, check_words, checked_sentences
@@ -122,12 +122,11 @@ def nearest_tokens(
     queries = unit_rows(next(run_batches(bilm, [query], layers)).vectors()[0])[:, index]  # [K, 2D]
     vectors = text.vectors(bilm, layers, progress, batch_size=batch_size, max_tokens=max_tokens)
     embedded = ((sentence, unit_rows(tokens)) for sentence, tokens in vectors)
+    searches = [Search(of_layer[None], topn) for of_layer in queries]
     if cache is None:
-        searches = [Search(of_layer[None], topn) for of_layer in queries]
         for sentence, of_layers in embedded:
             for search, rows in zip(searches, of_layers, strict=True):
                 search.add(int(text.starts[sentence]), rows, unit=True)
-        results = [search.nearest() for search in searches]
     else:
         made_from = text.made_from(bilm, layers)
         if (read := cached_vectors(cache, made_from)) is None:
@@ -138,8 +137,9 @@ def nearest_tokens(
                     write(sentence, of_layers)
             read = read_vectors(cache, made_from)
         file, stored = read
-        columns = [stored["layers"].index(name) for name in names]
-        results = [nearest_in(file, column, query[None], topn) for column, query in zip(columns, queries, strict=True)]
+        for search, name in zip(searches, names, strict=True):
+            search.add_all(file.embeddings[:, stored["layers"].index(name)], unit=True)
+    results = [search.nearest() for search in searches]
     places = [(np.searchsorted(text.starts, near.rows[0], side="right") - 1).tolist() for near in results]
     needed = set(itertools.chain(*places))
     chosen = {number: each.tokens for number, each in enumerate(text.source.sentences()) if number in needed}
@@ -159,10 +159,3 @@ def check_query(query: Sequence[str], index: int, topn: int) -> None:
         places = " ".join(f"{i}:{token}" for i, token in enumerate(query)) or "none"
         raise ElmoFastError(f"index must be the place of a token of the query ({places}); got {index}")
     check_counts(topn=topn)
-
-
-def nearest_in(file: FlatFile, layer: int, queries: Floats, topn: int) -> Nearest:
-    """Find the rows nearest to each query, [Q, 2D], among a layer's unit vectors."""
-    search = Search(queries, topn)
-    search.add_all(file.embeddings[:, layer], unit=True)
-    return search.nearest()

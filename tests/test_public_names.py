@@ -169,7 +169,7 @@ TaskConfig.epochs=100 train_glove.epochs=25 eps=1e-12 error_if_nonfinite=False f
 CharCNN.filters=((1,32),(2,32),(3,64),(4,128),(5,256),(6,512),(7,1024)) CharacterFeatures.filters=((3,30),)
 final_share=0.0 fine_tune=False format='auto' evaluate_task.format=None predict_task.format=None from_hub=True
 go_forward=True grad_clip=5.0 heldout_share=0.0 hidden=128 highways=2 index_name='elmo_tokens'
-initial_accumulator_value=1.0 initialise=True input='characters' keep=True keep_best=False keep_checkpoints=2
+initial_accumulator_value=1.0 initialise=True input='characters' keep_best=False keep_checkpoints=2
 keep_sentence_boundaries=False l2=0.001 labelled=True language='en' layer=0 ElmoFeatures.layer='mix'
 SentenceIndex.search.layer=None TaskConfig.layer='mix' TextTokens.layer=-1 averaged_vectors.layer='top'
 occurrence_vectors.layer='top' layer_norm=False nearest_tokens.layers='top' TaskConfig.learning_rate=0.001

@@ -29,21 +29,22 @@ class _VocabOptions(Reading):
 def run_vocab(options: _VocabOptions) -> None:
     """Write the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."""
     from elmo_fast.corpus import count_words_of
-    from elmo_fast.text import Vocabulary
+    from elmo_fast.text import Vocabulary, unknown_hints
     from elmo_fast.text.vocabulary import built_vocabulary
 
     Vocabulary.build({}, options.min_count, options.max_size)  # reports invalid values at once
     with _common.Progress(options, unit="B") as progress:
-        reading = _common.reading(options, options.tokenizer)
+        reading = _common.reading(options, options.tokenizer, options.train_prefix)
         counts = count_words_of(options.train_prefix, options.processes, progress.read, **reading)
-    vocabulary, lines = built_vocabulary(counts, options.min_count, options.max_size)
+    vocabulary, size = built_vocabulary(counts, options.min_count, options.max_size)
     with _common.printed_text(options.vocab_file) as file:
         vocabulary.write(file)
     covered = sum(counts[word] for word in vocabulary.words)
     share = f"{100 * covered / counts.total():.2f}% of {counts.total()} tokens"
     known = f"{len(vocabulary) - 3} of {len(counts)} distinct words"
     name = "standard output" if options.vocab_file == "-" else options.vocab_file
-    for line in [*lines, f"{name}: {len(vocabulary)} lines; {known}, {share}"]:
+    hints = unknown_hints(vocabulary, counts.__getitem__, counts.total())
+    for line in [size, f"{name}: {len(vocabulary)} lines; {known}, {share}", *hints]:
         _common.logger().info("%s", line)
 
 
@@ -101,7 +102,7 @@ def run_prepare(options: _PrepareOptions) -> None:
             progress=progress.read,
             report=progress.say,
             **_common.arguments(options, *names),
-            **_common.reading(options, options.tokenizer),
+            **_common.reading(options, options.tokenizer, options.train_prefix),
         )
     if vocabulary is not None:
         warn_of_unknown(corpus)
@@ -114,6 +115,7 @@ def run_prepare(options: _PrepareOptions) -> None:
         "vocabulary",
         f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
         *([heldout_line(heldout, corpus)] if heldout else []),
+        *corpus.hints,
         f"done   {folder} {how}; {size(sum(file.stat().st_size for file in pathlib.Path(folder).iterdir()))}, shards: "
         f"{len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
         f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} {share}--save_dir run",

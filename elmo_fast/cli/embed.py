@@ -113,7 +113,7 @@ def run_embed(options: _EmbedOptions) -> None:
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _common.resolve_model(options, default="mini")
     tokenizer = _common.tokenizer_of(options)
-    with opened_source(options.input_file, **_common.reading(options, tokenizer)) as source:
+    with opened_source(options.input_file, **_common.reading(options, tokenizer, options.input_file)) as source:
         if process is None:
             _embed_alone(options, source, tokenizer)
         else:
@@ -160,7 +160,7 @@ def _embed_parts(options: _EmbedOptions, source: Source, process: Rank) -> None:
                 "writes a file does",
                 stacklevel=1,
             )
-    from elmo_fast.embed.parts import embed_parts
+    from elmo_fast.embed import embed_parts
 
     options.quiet |= process.rank > 0
     with _common.Progress(options) as progress:
@@ -232,7 +232,7 @@ def run_merge(options: _MergeOptions) -> None:
 
     Checks the digest of every part first. The file appears only when it is complete; the folder stays.
     """
-    from elmo_fast.embed.parts import merge_parts
+    from elmo_fast.embed import merge_parts
 
     with _common.Progress(options, unit="sentences") as progress:
         count = merge_parts(options.parts, options.output_file, options.format, progress.reach)

@@ -62,7 +62,7 @@ def run_eval(options: _EvalOptions) -> None:
     vocabulary = model.vocabulary
     source = options.test_prefix
     with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
-        reading = _common.reading(options, options.tokenizer or model.options.tokenizer)
+        reading = _common.reading(options, options.tokenizer or model.options.tokenizer, text)
         corpus = _read(text, vocabulary, reading)
         with _common.Progress(options, corpus.positions) as progress:
             perplexity = evaluate(

@@ -343,7 +343,8 @@ def run_export(options: _ExportOptions) -> None:
         if options.vocab_file is not None:
             raise ElmoFastError(f"--{name} needs --corpus, and does nothing with --vocab_file; leave it out")
     from elmo_fast.static import averaged_vectors, context_free_vectors
-    from elmo_fast.text import MARKERS, read_sentences, read_words, rereadable
+    from elmo_fast.text import MARKERS, read_words, rereadable
+    from elmo_fast.text.sources import TextFile
 
     _common.resolve_model(options)
     check_output(options)
@@ -359,7 +360,7 @@ def run_export(options: _ExportOptions) -> None:
             """The sentences of the text, readable any number of times."""
 
             def __iter__(self) -> Iterator[list[str]]:
-                return (tokens for _, tokens in read_sentences(corpus, tokenizer))
+                return (tokens for tokens, _ in TextFile(corpus, tokenizer=tokenizer).sentences())
 
         with rereadable(options.corpus) as corpus:
             total = sum(map(len, Sentences()))

@@ -69,7 +69,9 @@ def _print_sentences(options: _NeighboursOptions) -> None:
     stored = _common.tokenizer_of(options)
     tokenizer: Any = stored or "whitespace"
     queries = _queries(options, tokenizer)
-    with opened_source(options.corpus, **_common.reading(options, tokenizer)) as corpus:
+    with opened_source(
+        options.corpus, **_common.reading(options, tokenizer, options.corpus, options.query_file)
+    ) as corpus:
         bilm = _common.load_embedder(dataclasses.replace(options, tokenizer=None)).elmo_bilm  # of any text, one digest
         layers = _common.layer_of(options.layer or "average")
         with _common.Progress(options) as progress:
@@ -79,7 +81,6 @@ def _print_sentences(options: _NeighboursOptions) -> None:
                 layers=layers,
                 pool=options.pool or "mean",
                 tokenizer=tokenizer,
-                keep=options.layer == "all",
                 progress=progress.reach,
                 **_common.arguments(options, "cache", "remove_components", "batch_size", "max_tokens"),
             )
@@ -100,12 +101,16 @@ def _print_sentences(options: _NeighboursOptions) -> None:
 
 def _queries(options: _NeighboursOptions, tokenizer: str | None) -> list[tuple[str, list[str]]]:
     """Return each query's text and tokens."""
+    if options.query and options.query_file is not None:
+        raise ElmoFastError("--query and --query_file both name queries; give one of them")
     split = tokenizer_of(tokenizer)
     queries = [(options.query, split(options.query))] if options.query_file is None else []
     if options.query_file is not None:
         with opened_source(options.query_file, column=options.column, tokenizer=tokenizer) as asked:
             queries += [(asked.shown(each), each.tokens) for each in asked.sentences() if each.tokens]
-    if bool(options.query) == bool(options.query_file) or not queries or not queries[0][1]:
+        if not queries:
+            raise ElmoFastError(f"--query_file {options.query_file} must have a query of at least one word; got none")
+    if not queries[0][1]:
         raise ElmoFastError("give a query of at least one word with --query, or a file of them with --query_file")
     return queries
 
@@ -119,7 +124,7 @@ def _print_tokens(options: _NeighboursOptions, index: int) -> None:
     tokenizer = _common.tokenizer_of(options)
     query = tokenizer_of(tokenizer)(options.query)
     check_query(query, index, options.topn)
-    with opened_source(options.corpus, **_common.reading(options, tokenizer)) as corpus:
+    with opened_source(options.corpus, **_common.reading(options, tokenizer, options.corpus)) as corpus:
         bilm = _common.load_embedder(options).elmo_bilm
         with _common.Progress(options) as progress:
             layers = _common.layer_of(options.layer or "top")

@@ -34,7 +34,8 @@ from elmo_fast.modules import (
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
 from elmo_fast.modules.losses import log_uniform_choice as _choice
-from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD, batch_to_ids, words_to_ids
+from elmo_fast.text import batch_to_ids, words_to_ids
+from elmo_fast.text.characters import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD
 
 
 def get_lengths_from_binary_sequence_mask(mask: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.text import Vocabulary, checked_sentences
+from elmo_fast.text import Vocabulary, checked_sentences, unknown_hints
 from elmo_fast.text.characters import TypeTable, warn_of_decomposed
 from elmo_fast.text.sources import Reading
 
@@ -67,6 +67,11 @@ class Corpus:
                     f"{path} was replaced, changed or removed while in use; do not modify a prepared corpus while "
                     "it is read, and start again"
                 )
+
+    @property
+    def hints(self) -> list[str]:
+        """Hints for the user about oddities of the text with this vocabulary."""
+        return unknown_hints(self.vocabulary, lambda word: int(self.counts[self.vocabulary.id(word)]), self.tokens)
 
     @cached_property
     def sentences(self) -> int:

@@ -269,8 +269,7 @@ def prepare(
                 counter = dict(zip(words, counts.tolist(), strict=True))
                 vocabulary, said = built_vocabulary(counter, min_count, max_vocab_size)
                 if report is not None:
-                    for line in said:
-                        report(line)
+                    report(said)
             put = functools.partial(_put, vocabulary=vocabulary, shard_tokens=shard_tokens, overwrite=overwrite)
             if heldout_share:  # first, so that it is there wherever the other corpus is
                 of_heldout = made_from | {"vocab_file": vocabulary.digest[:16], "heldout": True}

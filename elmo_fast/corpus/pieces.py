@@ -1,6 +1,6 @@
 """Text files in pieces of bounded size, tables as one each, and their words as numbers in order of appearance.
 
-Rules and errors are those of `elmo_fast.text.read_sentences`: to report a problem, the file is read again from its
+Rules and errors are those of `elmo_fast.text.read_lines`: to report a problem, the file is read again from its
 beginning, line by line.
 """
 
@@ -132,7 +132,7 @@ def numbered(piece: Piece, numbers: dict[str, int], tokenizer: str | None = None
 
     numbers: from `numbering(LINE_END)`; new words are added; tokenizer: one of TOKENIZERS.
 
-    Raises ElmoFastError and OSError as `read_sentences` does.
+    Raises ElmoFastError and OSError as `read_lines` does.
     """
     if piece.table is not None:
         yield from _numbered_rows(piece, piece.table, numbers, tokenizer)

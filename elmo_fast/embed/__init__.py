@@ -9,7 +9,8 @@ _MODULES = {
     "embedder": ("ElmoEmbedder",),
     "sentence_index": ("SentenceIndex",),
     "token_vectors": ("TokenVectors",),
-    "parts": ("ElmoVectors", "embed_parts", "merge_parts"),
+    "parts.embedding": ("embed_parts",),
+    "parts.vectors": ("ElmoVectors", "merge_parts"),
 }
 __getattr__, __dir__ = lazy("elmo_fast.embed", _MODULES)
 __all__ = __dir__()

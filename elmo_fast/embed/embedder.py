@@ -29,6 +29,7 @@ from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.text import ScannedText, Source, check_sentences, check_words, checked_sentences, scan
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.checks import TEXT_OR_WORDS
 from elmo_fast.text.sources import Lines
 from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
 
@@ -106,11 +107,6 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
-        if isinstance(cuda_device, str | os.PathLike) and os.path.isfile(cuda_device):
-            raise ElmoFastError(
-                f"from_pretrained takes one folder, archive or name; got the file {os.fspath(cuda_device)!r} too; for "
-                f"two files, write {cls.__name__}(options_file, weight_file, stateful=False)"
-            )
         _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
@@ -223,7 +219,7 @@ class ElmoEmbedder:
         single = isinstance(sentences, str)
         texts: Any = [sentences] if single else sentences
         if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
-            check_sentences(texts, texts=True)
+            check_sentences(texts, expected=TEXT_OR_WORDS)
             texts = list(texts)
         elif table is not None and not texts.index.is_unique:
             label = texts.index[texts.index.duplicated()][0]
@@ -278,7 +274,7 @@ class ElmoEmbedder:
         """
         tokenizer = tokenizer or self.elmo_bilm.options.tokenizer or RAW_TEXT
         if not isinstance(sentences, Source):
-            check_sentences(sentences, texts=True)
+            check_sentences(sentences, expected=TEXT_OR_WORDS)
             sentences = Lines("sentences", list(sentences), tokenizer)
         return SentenceIndex.build(
             self.elmo_bilm, sentences, pool=pool, layers=layers, tokenizer=tokenizer,
@@ -377,7 +373,8 @@ class ElmoEmbedder:
         layout.metadata.update({} if pool is None else {"pool": pool})
         check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, layout) as write:
-            self.write_text(text, write, layout.dtype, output_format, batch_size, max_tokens, progress, pool)
+            sizes = {"batch_size": batch_size, "max_tokens": max_tokens}
+            self.write_text(text, write, layout.dtype, output_format, pool=pool, progress=progress, **sizes)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
@@ -388,14 +385,14 @@ class ElmoEmbedder:
         write: Write,
         dtype: Any,
         output_format: str = "all",
-        batch_size: int | None = None,
-        max_tokens: int | None = None,
-        progress: Progress | None = None,
+        *,
         pool: Pool | None = None,
+        **settings: Any,
     ) -> None:
         """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
 
-        write: of one of `elmo_fast.embed.token_files.FORMATS`; other arguments and Raises: as in embed_file.
+        write: of one of `elmo_fast.embed.token_files.FORMATS`; settings: batch_size, max_tokens and progress; other
+        arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
         # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
@@ -409,12 +406,17 @@ class ElmoEmbedder:
 
         def write_sentence(index: int, vectors: Array) -> None:
             number = int(numbers[index])
-            write(number, cast_finite(vectors if pool is None else pooled(vectors, pool), dtype, text, number))
+            with np.errstate(over="ignore"):
+                rounded = (vectors if pool is None else pooled(vectors, pool)).astype(dtype, copy=False)
+            if not np.isfinite(rounded).all():
+                hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
+                place = f"{text.source.place(number)} of {text.name}"
+                raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
+            write(number, rounded)
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
-            total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
-            max_tokens=max_tokens,
+            total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
 
 
@@ -467,13 +469,3 @@ def file_layout(
     }
     layers = bilm.num_layers if output_format == "all" else 0
     return FileLayout(lengths, layers, bilm.get_output_dim(), np.dtype(dtype), metadata)
-
-
-def cast_finite(vectors: np.ndarray[Any, Any], dtype: Any, text: ScannedText, number: int) -> np.ndarray[Any, Any]:
-    """Return the vectors of a text's sentence in the dtype of the file; ElmoFastError if one is not finite in it."""
-    with np.errstate(over="ignore"):
-        rounded = vectors.astype(dtype, copy=False)
-    if not np.isfinite(rounded).all():
-        hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
-        raise ElmoFastError(f"{text.source.place(number)} of {text.name} gave vectors that are not finite{hint}")
-    return rounded

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
@@ -63,13 +62,8 @@ def chosen_layers(activations: Sequence[Tensor], layers: Layers) -> list[Tensor]
     return [activations[k] for k in numbers]
 
 
-def combined_layers(activations: Sequence[Tensor], layers: Layers) -> Tensor:
-    """Return the chosen layers side by side, [..., W]. layers: as in layer_numbers. Raises: ElmoFastError."""
-    return torch.cat(chosen_layers(activations, layers), dim=-1)
-
-
 def combined_width(layers: Layers, count: int, width: int) -> int:
-    """W of combined_layers: of `count` layers of that width. Raises: ElmoFastError."""
+    """W of the chosen ones of `count` layers of that width, side by side. Raises: ElmoFastError."""
     return width * len(layer_numbers(layers, count) or [0])
 
 

@@ -1,13 +1,12 @@
 """Sentences searched by the cosine of their vectors; the text that is searched, and the folder with its vectors."""
 
-import functools
 import hashlib
 import json
 import math
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -22,7 +21,7 @@ from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.search import Search, blocks
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import VECTORS, FlatFile, check_room, read_cache_folder, writing_cache_folder
-from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts, quoted
 from elmo_fast.modules.bilm import BiLM, model_digest
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.text import ScannedText, Source, checked_sentences
@@ -31,7 +30,6 @@ from elmo_fast.text import tokenizer as tokenizer_of
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 Path = str | os.PathLike[str]
-Rows = Callable[[], Iterable[tuple[int, Floats]]]
 
 
 class MadeFrom(TypedDict):
@@ -61,7 +59,8 @@ class SearchedText:
             digest.update(f"{chr(31).join(sentence.tokens)}\n".encode("utf-8", "surrogatepass"))
         self.lengths, self.sha256 = np.array(lengths, np.int64), digest.hexdigest()
         if not self.lengths.any():
-            raise ElmoFastError(f"{source.name} must have at least one token; every {source.unit} is blank")
+            why = f"every {source.unit} is blank" if lengths else "got no sentences"
+            raise ElmoFastError(f"{source.name} must have at least one token; {why}")
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
 
     def made_from(self, bilm: BiLM, layers: Layers) -> MadeFrom:
@@ -96,6 +95,8 @@ def read_vectors(path: Path, expected: Mapping[str, Any]) -> tuple[FlatFile, Mad
     if "corpus" in expected:
         others += [name for name in stored if name not in expected]
     if others or not set(expected.get("layers", ())) <= set(stored["layers"]):
+        if "precision" in others:
+            others[others.index("precision")] = f"precision ({stored['precision']}, not {expected['precision']})"
         what = f"a different {', '.join(others)}" if others else f"layers {', '.join(stored['layers'])} only"
         raise ElmoFastError(f"cache {os.fspath(path)} is of {what}; name another file, or remove this one")
     return file, stored
@@ -134,10 +135,10 @@ class SentenceIndex:
     """
 
     def __init__(
-        self, bilm: BiLM, made_from: MadeFrom, sentences: list[str], numbers: Numbers, rows: Rows, removed: Floats
+        self, bilm: BiLM, made_from: MadeFrom, sentences: list[str], numbers: Numbers, vectors: Floats, removed: Floats
     ) -> None:
         self.sentences, self.made_from = sentences, made_from
-        self._bilm, self._numbers, self._rows, self._removed = bilm, numbers, rows, removed
+        self._bilm, self._numbers, self._vectors, self._removed = bilm, numbers, vectors, removed
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -157,7 +158,6 @@ class SentenceIndex:
         pool: Pool,
         tokenizer: Tokenizer,
         remove_components: int | None = None,
-        keep: bool = True,
         progress: Progress | None = None,
         **sizes: Any,
     ) -> "SentenceIndex":
@@ -167,7 +167,6 @@ class SentenceIndex:
             source: the text; tokenizer: what splits it, and queries.
             cache: folder that the first call writes and later ones read. A damaged one is written again, with a
                 warning; one of a different text, model or setting is refused.
-            keep: False keeps no vectors, if there is no cache and nothing to remove: a search runs the model.
             layers, pool, remove_components, progress: as in ElmoEmbedder.index; sizes: batch_size and max_tokens.
 
         Raises: ElmoFastError, OSError.
@@ -188,18 +187,11 @@ class SentenceIndex:
                 return cls._read(bilm, *read, text.names)
             check_room(cache, 4 * len(numbers) * math.prod(shape))
 
-        def embedded() -> Iterator[tuple[int, Floats]]:
-            for number, vectors in text.vectors(bilm, layers, progress, **sizes):
-                if text.lengths[number]:
-                    yield int(row_of[number]), pooled(vectors, pool)[None]
-
-        if cache is None and remove_components is None and not keep:
-            return cls(bilm, made_from, text.names, numbers, embedded, np.empty((0, *shape), np.float32))
         vectors = np.empty((len(numbers), *shape), np.float32)
-        for row, vector in embedded():
-            vectors[row] = vector
-        removed = mean_and_components(vectors, remove_components)
-        index = cls(bilm, made_from, text.names, numbers, functools.partial(blocks, vectors), removed)
+        for number, of_tokens in text.vectors(bilm, layers, progress, **sizes):
+            if text.lengths[number]:
+                vectors[row_of[number]] = pooled(of_tokens, pool)
+        index = cls(bilm, made_from, text.names, numbers, vectors, mean_and_components(vectors, remove_components))
         if cache is not None:
             index.save(cache)
         return index
@@ -231,7 +223,7 @@ class SentenceIndex:
         for batch in run_batches(self._bilm, words, name if name == "average" else int(name)):
             vectors[batch.indices] = [pooled(each[0], self.made_from["pool"]) for each in batch.vectors()]
         search = Search(self._reduced(vectors, column), topn)
-        for first, rows in self._rows() if words else ():
+        for first, rows in blocks(self._vectors) if words else ():
             search.add(first, self._reduced(rows[:, column], column))
         near = search.nearest()
         return [
@@ -257,9 +249,8 @@ class SentenceIndex:
         lengths[self._numbers], lengths[-1] = 1, len(self._removed)
         about, (layers, width) = json.dumps(self.made_from), self._removed.shape[1:]
         with writing_cache_folder(folder, lengths, layers, width, about, self.sentences) as write:
-            for first, rows in self._rows():
-                for number, row in zip(self._numbers[first : first + len(rows)].tolist(), rows, strict=True):
-                    write(number, row[:, None])
+            for number, vectors in zip(self._numbers.tolist(), self._vectors, strict=True):
+                write(number, vectors[:, None])
             write(len(self), self._removed.swapaxes(0, 1))
 
     @classmethod
@@ -269,7 +260,9 @@ class SentenceIndex:
         model: the ElmoEmbedder (or its BiLM), which embeds queries. Raises: ElmoFastError: its weights or precision
         are others than the index's, the folder holds something else; CheckpointError: the folder is damaged.
         """
-        bilm: BiLM = getattr(model, "elmo_bilm", model)
+        bilm = getattr(model, "elmo_bilm", model)
+        if not isinstance(bilm, BiLM):
+            raise ElmoFastError(f"model, the second argument, must be an ElmoEmbedder or its BiLM; got {quoted(model)}")
         file, made_from = read_vectors(folder, {"model": model_digest(bilm), "precision": bilm.arithmetic})
         if "pool" not in made_from:
             raise ElmoFastError(f"{os.fspath(folder)}: holds vectors of tokens; wanted an index of sentences")
@@ -277,9 +270,8 @@ class SentenceIndex:
 
     @classmethod
     def _read(cls, bilm: BiLM, file: FlatFile, made_from: MadeFrom, sentences: list[str]) -> "SentenceIndex":
-        end = int(file.offsets[-2])
-        rows, numbers = functools.partial(blocks, file.embeddings[:end]), np.flatnonzero(np.diff(file.offsets[:-1]))
-        return cls(bilm, made_from, sentences, numbers, rows, np.array(file.embeddings[end:]))
+        end, numbers = int(file.offsets[-2]), np.flatnonzero(np.diff(file.offsets[:-1]))
+        return cls(bilm, made_from, sentences, numbers, file.embeddings[:end], np.array(file.embeddings[end:]))
 
 
 def mean_and_components(vectors: Floats, count: int | None) -> Floats:

@@ -84,23 +84,19 @@ def batches(
 class LayerBatch(NamedTuple):
     """Sentences that ran together: the index of each among all, its tokens, and the chosen layers of the batch.
 
-    layers: returns K arrays [B, T, 2D] on the host, with a row for each sentence but, if `skips_empty`, the empty ones.
-        Layers that are joined late are computed on the thread that asks.
+    layers: returns K arrays [B, T, 2D] on the host. Layers that are joined late are computed on the thread that asks.
     """
 
     indices: list[int]
     sentences: Sequence[Sequence[str]]
     layers: Callable[[], list[Array]]
-    skips_empty: bool
 
     def vectors(self, side_by_side: bool = False) -> list[Array]:
         """Return the vectors of each sentence, [K, T, 2D] or, side by side, [T, K 2D]."""
         join: Any = functools.partial(np.concatenate, axis=-1) if side_by_side else np.stack
         layers = self.layers()
-        none, rows = [layer[0, :0] for layer in layers], zip(*layers, strict=True)
-        each = [none if self.skips_empty and not len(words) else next(rows) for words in self.sentences]
         # Joined, and so copied: a view would keep the padding of its batch.
-        return [join([layer[: len(words)] for layer in own]) for words, own in zip(self.sentences, each, strict=True)]
+        return [join([layer[row, : len(words)] for layer in layers]) for row, words in enumerate(self.sentences)]
 
 
 def run_batches(
@@ -156,19 +152,9 @@ def run_batches(
         yield from map(runner.run, prefetch(background or SerialExecutor(), runner.prepare, parts))
 
 
-class _Prepared(NamedTuple):
-    """A batch that is ready to run.
-
-    skips_empty: as in LayerBatch; is_long: whether it is a sentence that runs in chunks; ids: the sentences', as
-    `BiLM.batch_to_ids` or `CharacterEncoder.distinct` returns them; encoded: the words' vectors and their mask, if they
-    are computed already.
-    """
-
-    batch: SentenceBatch
-    skips_empty: bool
-    is_long: bool
-    ids: tuple[Tensor, ...]
-    encoded: tuple[Tensor, Tensor] | None
+# A batch that is ready to run; its ids, as `BiLM.batch_to_ids` or `CharacterEncoder.distinct` returns them, none where
+# nothing is to run; the words' vectors and their mask, if they are computed already.
+_Prepared = tuple[SentenceBatch, tuple[Tensor, ...], tuple[Tensor, Tensor] | None]
 
 
 class _Runner:
@@ -187,31 +173,30 @@ class _Runner:
 
     @torch.no_grad()
     def prepare(self, batch: SentenceBatch) -> _Prepared:
-        encoder, encoded = self.bilm.encoder, None
-        skips_empty = (
-            not self.stateful or len(batch.sentences) == 1
-        )  # else an empty sentence keeps its row of the state
-        sentences = [each for each in batch.sentences if len(each) or not skips_empty]
-        is_long = self.chunk is not None and len(sentences) == 1 and len(sentences[0]) > self.chunk
+        encoder, sentences = self.bilm.encoder, batch.sentences
+        # Of several, an empty sentence keeps its row of the state.
+        if not any(map(len, sentences)) and not (self.stateful and len(sentences) > 1):
+            return batch, (), None
         ids: tuple[Tensor, ...] = ()
+        encoded, is_long = None, self._is_long(sentences)
         if self.in_parts and not is_long and isinstance(encoder, CharacterEncoder) and encoder.unique_words:
             ids = encoder.distinct(sentences)
         else:
             ids = (self.bilm.batch_to_ids(sentences),)
-        if self.encodes_ahead and self.in_parts and sentences and not is_long:
+        if self.encodes_ahead and self.in_parts and not is_long:
             with self.autocast(), owned_weights(self.call):
                 encoded = self._encode(*ids)
-        return _Prepared(batch, skips_empty, is_long, ids, encoded)
+        return batch, ids, encoded
 
     @torch.no_grad()
     def run(self, prepared: _Prepared) -> LayerBatch:
-        bilm, (batch, skips_empty, is_long, ids, encoded) = self.bilm, prepared
+        bilm, (batch, ids, encoded) = self.bilm, prepared
         with self.autocast(), owned_weights(self.call):
-            here = to_device_together(ids, self.device)
-            if not len(here[-1]):
+            here = to_device_together(ids, self.device) if ids else []
+            if not here:
                 count = len(layer_numbers(self.layers, bilm.num_layers) or [0])
-                ready = _to_host([here[-1].new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
-            elif self.chunk is not None and is_long:
+                ready = _to_host([torch.zeros(len(batch.sentences), 0, bilm.get_output_dim(), device="cpu")] * count)
+            elif self.chunk is not None and self._is_long(batch.sentences):
                 activations = long_activations(bilm, here[0][0], self.chunk)
                 ready = _to_host([layer[None] for layer in chosen_layers(activations, self.layers)])
             elif self.device.type == "cpu" and self.in_parts:
@@ -222,7 +207,11 @@ class _Runner:
                 ready = self._chosen(bilm.forward_distinct(*here, stateful=self.stateful))
             else:
                 ready = self._chosen(bilm(*here, stateful=self.stateful)["activations"])
-        return LayerBatch(batch.indices, batch.sentences, ready, skips_empty)
+        return LayerBatch(batch.indices, batch.sentences, ready)
+
+    def _is_long(self, sentences: Sequence[Sequence[str]]) -> bool:
+        """Return whether this is a sentence that runs in chunks; such a one is alone."""
+        return self.chunk is not None and len(sentences[0]) > self.chunk
 
     def _encode(self, *ids: Tensor) -> tuple[Tensor, Tensor]:
         # mypy knows no call with one of several numbers of arguments
@@ -254,19 +243,18 @@ def write_vectors(
     tokens done and the total; settings: of run_batches. Raises: ElmoFastError, and what `write` raises.
     """
     done = 0
+
+    def write_batch(batch: LayerBatch) -> int:
+        for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
+            write(index, vectors)
+        return sum(map(len, batch.sentences))
+
     with background_thread() as background:
         runs = run_batches(bilm, sentences, layers, background=background, **settings)
-        for tokens in prefetch(background, functools.partial(_write_batch, write, side_by_side), runs):
+        for tokens in prefetch(background, write_batch, runs):
             done += tokens
             if progress is not None:
                 progress(done, total)
-
-
-def _write_batch(write: Callable[[int, Array], None], side_by_side: bool, batch: LayerBatch) -> int:
-    """Write the vectors of a batch; return its tokens."""
-    for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
-        write(index, vectors)
-    return sum(map(len, batch.sentences))
 
 
 def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:

@@ -22,7 +22,6 @@ from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, free_bytes, hdf5
 from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
-from elmo_fast.text.sources import OtherColumns
 
 Path = str | os.PathLike[str]
 Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
@@ -53,7 +52,7 @@ class FileLayout(NamedTuple):
     names: of the sentences, for the formats of NAMED; None leaves them out
     keyed: whether the names are those of the datasets (format hdf5), in place of a dataset sentence_to_index
     pooled: whether each sentence has one vector, in place of one for each token
-    others: columns of the input that the format parquet also stores
+    others: columns of the input, a pyarrow.Table, that the format parquet also stores
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
@@ -64,7 +63,7 @@ class FileLayout(NamedTuple):
     names: Sequence[str] | None = None
     keyed: bool = False
     pooled: bool = False
-    others: OtherColumns | None = None
+    others: Any = None
 
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -82,14 +81,6 @@ class FileLayout(NamedTuple):
         if self.pooled:
             return len(self.lengths), *([self.layers] if self.layers else []), self.width
         return int(self.lengths.sum()), max(self.layers, 1), self.width
-
-    @property
-    def shapes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The shape of each sentence's vectors, [sentences, 3] or, for a single layer, [sentences, 2] int64."""
-        sides = [self.layers, 1, self.width] if self.layers else [1, self.width]
-        shapes = np.tile(np.array(sides, np.int64), (len(self.lengths), 1))
-        shapes[:, -2] = self.lengths
-        return shapes
 
     @property
     def nbytes(self) -> int:
@@ -171,7 +162,8 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
         with hdf5_flat(path, layout) as write_row:
             yield write_row
         return
-    shapes, names, keyed = layout.shapes, layout.names, layout.keyed
+    names, keyed = layout.names, layout.keyed
+    lengths, layers = layout.lengths.tolist(), (layout.layers,) if layout.layers else ()
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     reserved.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -180,11 +172,11 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
     with atomic_file(path) as temporary:
         with hdf5_written(temporary, path) as (file, written):
             kind = h5py.h5t.py_create(np.dtype(layout.dtype))
-            for index, shape in enumerate(shapes.tolist()):
+            for index, length in enumerate(lengths):
                 place = None
-                if shape[-2] or not keyed:
+                if length or not keyed:
                     name = names[index] if keyed and names is not None else str(index)
-                    space = h5py.h5s.create_simple(tuple(shape))
+                    space = h5py.h5s.create_simple((*layers, length, layout.width))
                     place = h5py.h5d.create(file.id, name.encode(), kind, space, reserved).get_offset()
                 places.append(place)
                 written.check()
@@ -193,7 +185,7 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
         with open(temporary, "r+b", buffering=0) as whole:
 
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-                if vectors.shape != (expected := tuple(shapes[index])):
+                if vectors.shape != (expected := (*layers, lengths[index], layout.width)):
                     raise ValueError(f"vectors of sentence {index} must have shape {expected}; got {vectors.shape}")
                 if (place := places[index]) is not None:
                     write_at(whole, place, np.ascontiguousarray(vectors, layout.dtype).data)
@@ -223,33 +215,20 @@ def hdf5_flat(path: Path, layout: FileLayout) -> Iterator[Write]:
         yield write
 
 
-class SafetensorsLayout(NamedTuple):
-    """Layout of a file that is written piece by piece (the library writes tensors that lie in memory as a whole).
+def safetensors_header(tensors: Mapping[str, tuple[Any, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
+    """Return the header of a file, with its length before it; the tensors follow, in their order.
 
-    header: with its length before it; starts: where each tensor begins; end: the size of the file.
+    The library writes only tensors that lie in memory as a whole. tensors: by name, dtype and shape of each.
     """
-
-    header: bytes
-    starts: dict[str, int]
-    end: int
-
-
-def safetensors_layout(
-    tensors: Mapping[str, tuple[Any, tuple[int, ...]]], metadata: Mapping[str, str]
-) -> SafetensorsLayout:
-    """Plan a file. tensors: by name its dtype and shape, in their order in the file."""
     content: dict[str, Any] = {"__metadata__": dict(metadata)}
-    places, at = {}, 0
+    at = 0
     for name, (dtype, shape) in tensors.items():
         end = at + math.prod(shape) * np.dtype(dtype).itemsize
         content[name] = {"dtype": DTYPES[np.dtype(dtype).name], "shape": list(shape), "data_offsets": [at, end]}
-        places[name], at = at, end
+        at = end
     text = json.dumps(content).encode()
     text += b" " * (-(8 + len(text)) % ALIGNED)  # so that the tensors lie as memory maps want them
-    start = 8 + len(text)
-    return SafetensorsLayout(
-        len(text).to_bytes(8, "little") + text, {name: start + at for name, at in places.items()}, start + at
-    )
+    return len(text).to_bytes(8, "little") + text
 
 
 @contextlib.contextmanager
@@ -266,13 +245,14 @@ def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
     names += b" " * (-len(names) % 8)  # the vectors after them stay aligned
     if names:
         tensors["names"] = np.uint8, (len(names),)
-    planned = safetensors_layout(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
+    header = safetensors_header(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
+    before = header + stored + names
     row = math.prod(layout.shape[1:]) * np.dtype(layout.dtype).itemsize
     with atomic_file(path) as temporary, open(temporary, "r+b", buffering=0) as file:
-        write_at(file, 0, planned.header + stored + names)
+        write_at(file, 0, before)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            write_at(file, planned.starts["embeddings"] + int(offsets[index]) * row, layout.rows(vectors).data)
+            write_at(file, len(before) + int(offsets[index]) * row, layout.rows(vectors).data)
 
         yield write
 
@@ -324,29 +304,14 @@ def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
         kind = arrow.list_(kind, size_of)
     column = ("embedding", kind) if layout.pooled else ("embeddings", arrow.list_(kind))
     columns = [column] if layout.names is None else [("sentence", arrow.string()), column]
-    others = layout.others
-    rest: Any = None  # rows of `others` that are read and not yet written
-    if others is not None:
-        if both := set(others.schema.names).intersection(name for name, _ in columns):
+    if (others := layout.others) is not None:
+        if both := set(others.column_names).intersection(name for name, _ in columns):
             raise ElmoFastError(
                 f"{os.fspath(path)}: the input and the output both have a column {both.pop()!r}; rename the input's"
             )
         columns = [*((each.name, each.type) for each in others.schema), *columns]
-        rest = others.schema.empty_table()
     group: list[np.ndarray[Any, Any]] = []
     first = waiting = 0
-
-    def carried(count: int) -> list[Any]:
-        """Return the other columns of the next rows."""
-        nonlocal rest
-        if others is None:
-            return []
-        while rest.num_rows < count:
-            if (table := next(others.tables, None)) is None:
-                raise ElmoFastError("the input changed while being read: it has fewer rows now")
-            rest = arrow.concat_tables([rest, table])
-        rows, rest = rest.slice(0, count), rest.slice(count)
-        return rows.columns
 
     def write_group() -> None:
         nonlocal first, waiting
@@ -356,8 +321,9 @@ def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
         if not layout.pooled:
             values = arrow.ListArray.from_arrays(np.cumsum([0, *map(len, group)]).astype(np.int32), values)
         last = first + len(group)
+        carried = [] if others is None else others.slice(first, len(group)).columns
         names = [] if layout.names is None else [arrow.array(list(layout.names[first:last]))]
-        file.write_table(arrow.Table.from_arrays([*carried(len(group)), *names, values], schema=schema))
+        file.write_table(arrow.Table.from_arrays([*carried, *names, values], schema=schema))
         first, waiting = last, 0
         group.clear()
 
@@ -490,11 +456,11 @@ def read_cache_folder(path: str | os.PathLike[str]) -> FlatFile:
     """
     if not has_files(path, VECTORS, MANIFEST):
         raise ElmoFastError(f"{path}: is no folder of vectors that elmo_fast wrote; name another")
-    return read_folder(path, [VECTORS], _cache_in, advice="")
 
+    def read(folder: pathlib.Path) -> FlatFile:
+        file = read_flat(folder / VECTORS)
+        if file.metadata.get("format") != FORMAT:
+            raise CheckpointError(f"{folder / VECTORS}: written by another version")
+        return file._replace(names=names_in(folder / VECTORS))
 
-def _cache_in(folder: pathlib.Path) -> FlatFile:
-    file = read_flat(folder / VECTORS)
-    if file.metadata.get("format") != FORMAT:
-        raise CheckpointError(f"{folder / VECTORS}: written by another version")
-    return file._replace(names=names_in(folder / VECTORS))
+    return read_folder(path, [VECTORS], read, advice="")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from elmo_fast._io import atomic_file, compressed
 from elmo_fast._io.fields import parsed
-from elmo_fast.embed.token_files import safetensors_layout
+from elmo_fast.embed.token_files import safetensors_header
 from elmo_fast.embed.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
 from elmo_fast.errors import (
     CheckpointError,
@@ -430,7 +430,7 @@ def _write_safetensors(path: str, words: Sequence[str], matrix: Matrix, extra: M
     metadata = {**MADE_BY, "crc32": _checksum(arrays), **(extra or {})}
     tensors = {name: (array.dtype, array.shape) for name, array in arrays.items()}
     with atomic_file.atomic_file(path) as temporary, open(temporary, "wb") as file:
-        file.write(safetensors_layout(tensors, {ENTRY: json.dumps(metadata)}).header)
+        file.write(safetensors_header(tensors, {ENTRY: json.dumps(metadata)}))
         for array in arrays.values():
             array.tofile(file)
 

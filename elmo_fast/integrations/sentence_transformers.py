@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from elmo_fast.checkpoints import pretrained_folder, stored_tokenizer
-from elmo_fast.embed.layers import Layers, combined_layers, combined_width
+from elmo_fast.embed.layers import Layers, chosen_layers, combined_width
 from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules import BiLM
@@ -109,7 +109,9 @@ class ElmoTokens(_InputModule):
             layers = [layer[None] for layer in long_activations(self.bilm, inner[0], MAX_TOKENS)]
         else:
             layers = [layer[:, 1:-1] for layer in self.bilm(inner)["activations"]]
-        return torch.nn.functional.pad(combined_layers(layers, self.layers), (0, 0, 0, ids.shape[1] - longest))
+        return torch.nn.functional.pad(
+            torch.cat(chosen_layers(layers, self.layers), dim=-1), (0, 0, 0, ids.shape[1] - longest)
+        )
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the arguments that save writes next to the model."""

@@ -27,7 +27,7 @@ from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.char_cnn import Highway, character_features, highway, reset_convolution, reset_linear
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor, described
-from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
+from elmo_fast.text.characters import ByteSpelling, LexiconSpelling, Spelling
 
 CACHE_SIZE = 16384
 

@@ -24,7 +24,7 @@ from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.modules import BiLM
 from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
-from elmo_fast.text import read_sentences
+from elmo_fast.text.sources import TextFile
 
 
 class Occurrence(NamedTuple):
@@ -60,7 +60,7 @@ def find_occurrences(
     expected = word if word is None or match_case else word.casefold()
     occurrences = [
         Occurrence(line, place, tokens)
-        for line, tokens in read_sentences(path, tokenizer)
+        for line, (tokens, _) in enumerate(TextFile(path, tokenizer=tokenizer).sentences())
         for place, token in enumerate(tokens)
         if word is None or (token if match_case else token.casefold()) == expected
     ]

@@ -406,7 +406,7 @@ def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device
     Of a model of word ids, words outside the vocabulary are read as <UNK>.
     """
     if options.char_cnn is not None:
-        return corpus.types.characters(options.char_cnn.max_characters_per_token, device=device).ids
+        return corpus.types.characters(options.char_cnn.max_characters_per_token, device)
     size, unknown = len(corpus.vocabulary), corpus.vocabulary.unk
 
     def word_ids(types: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from elmo_fast.pretrain.checkpoint import (
     identity,
     read_training_state,
 )
-from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
+from elmo_fast.pretrain.config import ModelConfig, OptimizerConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
     check_vocabulary_order,
     open_heldout_corpus,
@@ -166,6 +166,8 @@ class Run:
         self.config = self._complete_config(corpus)
         if self.resumed is None:
             check_vocabulary_order(corpus, self.config.optimizer.loss)
+            for hint in [*corpus.hints, *_hints_of_filling(corpus, self.config.optimizer)]:
+                self.say(hint)
         else:
             self.resumed = state_to_resume(self.resumed, self.config, corpus)
         return corpus, heldout
@@ -237,6 +239,9 @@ class Run:
         if self.processes.leads:
             save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
             self._write_card(trainer)
+            if not steps:
+                why = "has the weights that the run began with"
+                warnings.warn(f"no step was taken: the model in {self.folder} {why}", stacklevel=3)
         why = f"{_WHY_STOPPED[stopped_by]}; model in {self.folder}"
         self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
         vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity
@@ -334,6 +339,17 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
         "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
         "(another vocabulary)"
     )
+
+
+def _hints_of_filling(corpus: Corpus, optimizer: OptimizerConfig) -> list[str]:
+    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
+    rows, places = optimizer.batch_size, optimizer.batch_size * optimizer.unroll_steps
+    if corpus.positions >= places:
+        return []
+    return [
+        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
+        f"{-(-corpus.positions // rows):,} words, and the model learns no longer context; lower batch_size"
+    ]
 
 
 def _write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:

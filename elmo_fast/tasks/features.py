@@ -21,7 +21,7 @@ from elmo_fast.modules.char_cnn import character_features
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
 from elmo_fast.static import Vectors
-from elmo_fast.text import MAX_CHARACTERS, CharacterTable
+from elmo_fast.text.characters import MAX_CHARACTERS, CharacterTable
 
 _LEVELS = 1 << 16
 

@@ -13,7 +13,7 @@ a (cut) word that its lexicon lacks is <oov>.
 import abc
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,9 +124,21 @@ class TypeTable:
             bytes(self.data[i:j]).decode() for i, j in zip(starts.tolist(), self.ends[chosen].tolist(), strict=True)
         ]
 
-    def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
-        """Return every word's characters, truncated to `max_characters` slots, on a device."""
-        return TypeCharacters(CharacterTable(self, max_characters), device)
+    def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "Callable[[Tensor], Tensor]":
+        """Return a function from numbers of types to their prediction ids (bytes + 1; padding slots 261), on a device.
+
+        It takes int64 of any shape there, and returns int64 of this shape + [C], without waiting for the device.
+        """
+        import torch
+
+        codes = torch.from_numpy(CharacterTable(self, max_characters).codes).to(device)
+        id_of_code = torch.from_numpy(RAW_ID_OF_CODE + 1).to(device)
+
+        def ids(types: "Tensor") -> "Tensor":
+            rows = codes.index_select(0, types.reshape(-1))
+            return id_of_code.index_select(0, rows.reshape(-1).int()).view(*types.shape, max_characters)
+
+        return ids
 
 
 class CharacterTable:
@@ -171,25 +183,6 @@ class CharacterTable:
         if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
             raise ElmoFastError(f"n_characters must be 261 (raw ids) or 262 (prediction ids); got {n_characters}")
         return (RAW_ID_OF_CODE + (n_characters - RAW_CHARACTERS))[self.codes]
-
-
-class TypeCharacters:
-    """A CharacterTable on a device, from which prediction ids are gathered there."""
-
-    def __init__(self, table: CharacterTable, device: "torch.device | str") -> None:
-        import torch
-
-        self.max_characters = table.codes.shape[1]
-        self._codes = torch.from_numpy(table.codes).to(device)
-        self._ids = torch.from_numpy(RAW_ID_OF_CODE + 1).to(device)
-
-    def ids(self, types: "Tensor") -> "Tensor":
-        """Return the prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.
-
-        types: numbers of types, any shape, int64, on the table's device. Returns types.shape + [C] int64.
-        """
-        codes = self._codes.index_select(0, types.reshape(-1))
-        return self._ids.index_select(0, codes.reshape(-1).int()).view(*types.shape, self.max_characters)
 
 
 _units_warned_of: set[str] = set()

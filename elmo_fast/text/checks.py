@@ -8,6 +8,8 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError, quoted
 
+# What a sentence must be, for check_sentences and check_words and their errors.
+TEXT, TEXT_OR_WORDS = "a string", "a string or a list of words"
 WORDS = "a list of words (use text.split() to split at white space)"
 _MISSING = ("NoneType", "NAType", "NaTType")  # None, and pandas' two; NaN is a float
 
@@ -30,32 +32,29 @@ def checked_sentences(
     Raises: ElmoFastError, at once for what holds no sentences: a string, a table, a dictionary, a set, an array that
         does not have one dimension, a number; later for a sentence of another kind, such as None.
     """
-    check_sentences(sentences, name, texts=split is not None, lists=not texts_only)
+    expected = TEXT if texts_only else WORDS if split is None else TEXT_OR_WORDS
+    check_sentences(sentences, name, expected)
 
     def each() -> Iterator[Sequence[str]]:
         for index, sentence in enumerate(sentences):
-            place = f"{name}[{index}]"
             if isinstance(sentence, str) and split is not None:
                 yield split(sentence)
                 continue
-            check_words(sentence, place, _kinds(split is not None, not texts_only), lists=not texts_only)
+            check_words(sentence, f"{name}[{index}]", expected)
             yield sentence
 
     return each()
 
 
-def check_sentences(sentences: Any, name: str = "sentences", *, texts: bool = False, lists: bool = True) -> None:
-    """Raise ElmoFastError unless `sentences` is an iterable that has an order and one sentence per item.
-
-    texts, lists: whether a sentence may be a string, and a list of words.
-    """
+def check_sentences(sentences: Any, name: str = "sentences", expected: str = WORDS) -> None:
+    """Raise ElmoFastError unless `sentences` is an iterable that has an order and one sentence per item."""
     if (
         isinstance(sentences, str | bytes | AbstractSet | Mapping)
         or not isinstance(sentences, Iterable)
         or getattr(sentences, "ndim", 1) != 1
         or hasattr(sentences, "columns")
     ):
-        items = f"sentences, each {_kinds(texts, lists)}" if lists else "strings"
+        items = "strings" if expected == TEXT else f"sentences, each {expected}"
         raise ElmoFastError(f"{name} must be a list of {items}; got {_shown(sentences)}")
 
 
@@ -66,20 +65,13 @@ def may_hold_words(sentence: Any) -> bool:
     return isinstance(sentence, Sequence) and not isinstance(sentence, str | bytes)
 
 
-def check_words(words: Any, name: str, expected: str = WORDS, *, lists: bool = True) -> None:
-    """Raise ElmoFastError unless `words` is a list, a tuple or an array of strings.
-
-    name: the argument; expected: what it must be, for the error; lists: False refuses everything.
-    """
-    if not lists or not may_hold_words(words):
+def check_words(words: Any, name: str, expected: str = WORDS) -> None:
+    """Raise ElmoFastError unless `words` is a list, a tuple or an array of strings; name: the argument."""
+    if expected == TEXT or not may_hold_words(words):
         raise ElmoFastError(f"{name} must be {expected}; got {_shown(words)}")
     for place, word in enumerate(words):
         if not isinstance(word, str):
             raise ElmoFastError(f"{name}[{place}] must be a word (a string); got {_shown(word)}")
-
-
-def _kinds(texts: bool, lists: bool) -> str:
-    return "a string" if not lists else "a string or a list of words" if texts else WORDS
 
 
 def _shown(value: Any) -> str:

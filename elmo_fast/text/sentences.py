@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 from elmo_fast._io import compressed
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 # Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
 # first one or two bytes of a byte order mark if nothing follows them.
@@ -97,16 +96,6 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                 yield index, line
     except compressed.PACKING_ERRORS as error:
         raise ElmoFastError(f"{name}: {compressed.damage_of(error)} after line {index + 1}: {error}") from error
-
-
-def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield (index from 0, tokens) of each line of a text file, [] for a blank line.
-
-    tokenizer: one of TOKENIZERS; None splits at white space. Raises as read_lines and as the tokenizer.
-    """
-    tokenize = tokenizer_of(tokenizer)
-    for index, line in read_lines(path):
-        yield index, tokenize(line)
 
 
 @contextlib.contextmanager

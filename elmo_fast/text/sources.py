@@ -57,16 +57,9 @@ class Source(abc.ABC):
         """Name the sentence of an index in messages: "line 3"."""
         return f"{self.unit} {index + 1}"
 
-    def other_columns(self) -> "OtherColumns | None":
-        """Return the columns of a table besides the one of the sentences; None if there are none (extra parquet)."""
+    def other_columns(self) -> Any:
+        """Return the columns of a table besides the one of the sentences as a pyarrow.Table; None if there are none."""
         return None
-
-
-class OtherColumns(NamedTuple):
-    """Columns of a table as Arrow's: their schema, and tables of consecutive rows, read as they are asked for."""
-
-    schema: Any
-    tables: Iterator[Any]
 
 
 class Lines(Source):
@@ -80,14 +73,26 @@ class Lines(Source):
             yield Sentence(list(words), line if isinstance(line, str) else " ".join(line))
 
 
-class TextFile(Source):
-    """A text file, one sentence per line; gzip and Zstandard are decompressed.
+class File(Source):
+    """A file; gzip and Zstandard are decompressed.
 
-    name: of the file in messages, None for its path; tokenizer: one of TOKENIZERS. Reading raises as read_lines.
+    name: of the file in messages, None for its path; tokenizer: one of TOKENIZERS; column: of a table. Reading raises
+    as read_lines.
     """
 
-    def __init__(self, path: str | os.PathLike[str], name: str | None = None, tokenizer: str | None = None) -> None:
-        self.path, self.name, self._tokenize = path, name or os.fspath(path), tokenizer_of(tokenizer)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        tokenizer: str | None = None,
+        column: str = "text",
+    ) -> None:
+        self.path, self.name, self.column = path, name or os.fspath(path), column
+        self._tokenize = tokenizer_of(tokenizer)
+
+
+class TextFile(File):
+    """A text file, one sentence per line."""
 
     def sentences(self) -> Iterator[Sentence]:
         return (Sentence(self._tokenize(line), line) for _, line in read_lines(self.path))
@@ -96,12 +101,11 @@ class TextFile(Source):
 _OTHER = re.compile(r"[^A-Z*]")
 
 
-class FastaFile(Source):
+class FastaFile(File):
     """A FASTA file: each record is a sentence, each residue a token, and the first word of its ">" line its name.
 
     The sequence may take several lines. Lower-case residues are read as upper-case ones; a "*" at the end marks the
-    end of the translation and is dropped, another is a token; white space and blank lines are skipped. .gz and .zst are
-    unpacked; name: None: its path.
+    end of the translation and is dropped, another is a token; white space and blank lines are skipped.
 
     Reading raises ElmoFastError naming the line: another character, a gap ("-"), a record without name or residues,
     residues before the first ">"; and as read_lines does.
@@ -109,19 +113,22 @@ class FastaFile(Source):
 
     unit, keyed = "record", True
 
-    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        self.path, self.name = path, name or os.fspath(path)
-
     def sentences(self) -> Iterator[Sentence]:
         header, key, residues = 0, "", list[str]()
-        for index, line in read_lines(self.path):
+        for index, line in itertools.chain(read_lines(self.path), [(-1, ">")]):
             if line.startswith(">"):
-                if header:
-                    yield self._record(header, key, residues)
+                if residues and residues[-1] == "*":
+                    residues.pop()
+                if residues:
+                    yield Sentence(residues, key)
+                elif key:
+                    raise self._refusal(header, f"the record {key!r} has no residues; remove it")
+                if index < 0:
+                    return
                 if not (words := line[1:].split(maxsplit=1)):
                     raise self._refusal(index, "'>' without a name; write '>NAME' above each sequence")
-                header, key, residues = index + 1, words[0], []
-            elif line and not header:
+                header, key, residues = index, words[0], []
+            elif line and not key:
                 why = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
                 raise self._refusal(index, f"{why}; is this a FASTA file?")
             else:
@@ -131,15 +138,6 @@ class FastaFile(Source):
                     advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
                     raise self._refusal(index, f"{what} is no residue; {advice}")
                 residues += some
-        if header:
-            yield self._record(header, key, residues)
-
-    def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
-        if residues and residues[-1] == "*":
-            residues.pop()
-        if not residues:
-            raise self._refusal(header - 1, f"the record {key!r} has no residues; remove it")
-        return Sentence(residues, key)
 
     def _refusal(self, index: int, why: str) -> ElmoFastError:
         return ElmoFastError(f"{self.name}, line {index + 1}: {why}")
@@ -148,10 +146,10 @@ class FastaFile(Source):
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 
 
-class ConlluFile(Source):
+class ConlluFile(File):
     """A CoNLL-U file: the tokens are the forms of its syntactic words; comments, ranges and empty nodes are skipped.
 
-    Sentences are named by their sent_id if the first one has it, else by their words. .gz and .zst are unpacked.
+    Sentences are named by their sent_id if the first one has it, else by their words.
 
     Raises ElmoFastError naming the line, as conllu_rows; also for a sent_id that is missing.
     """
@@ -159,7 +157,7 @@ class ConlluFile(Source):
     unit = "sentence"
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        self.path, self.name = path, name or os.fspath(path)
+        super().__init__(path, name)
         self.keyed = bool(next((key for key, _ in self._sentences()), ""))
 
     def sentences(self) -> Iterator[Sentence]:
@@ -172,35 +170,23 @@ class ConlluFile(Source):
         return f"{sentence.name} | {' '.join(sentence.tokens)}" if self.keyed else sentence.name
 
     def _sentences(self) -> Iterator[tuple[str, list[str]]]:
-        key, words = "", list[str]()
-
-        def lines() -> Iterator[tuple[int, str]]:
-            nonlocal key
-            for index, line in read_lines(self.path):
-                key = found[1] if (found := _SENT_ID.match(line)) else key
-                yield index, line
-
-        for row in itertools.chain(conllu_rows(self.name, lines(), "form"), [None]):
-            if row is not None:
-                words.append(row[1])
-            elif words:
-                yield key, words
-                key, words = "", []
+        for blank, block in itertools.groupby(read_lines(self.path), lambda each: not each[1]):
+            lines = [] if blank else list(block)
+            ids = [found[1] for _, line in lines if (found := _SENT_ID.match(line))]
+            if words := [row[1] for row in conllu_rows(self.name, iter(lines), "form") if row is not None]:
+                yield next(iter(ids), ""), words
 
 
 ROWS = 1024  # that are read at a time
 
 
-class Column(Source):
+class Column(File):
     """One column of a table: a row is a sentence, a string for the tokenizer or a list of tokens; null is empty.
 
     Reading raises ElmoFastError for a missing column, and for a row that is neither.
     """
 
     unit = "row"
-
-    def __init__(self, name: str, column: str, tokenizer: str | None) -> None:
-        self.name, self.column, self._tokenize = name, column, tokenizer_of(tokenizer)
 
     @abc.abstractmethod
     def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -232,6 +218,17 @@ class Column(Source):
             f"none of them empty; found {quoted(value)}"
         )
 
+    def other_columns(self) -> Any:
+        """Return the other columns; values have Arrow's types, and what a record lacks is null."""
+        arrow = require("pyarrow", "parquet", f"the other columns of {self.name}")
+        records = list(self.records())
+        names = dict.fromkeys(name for record in records for name in record if name != self.column)
+        try:
+            table = arrow.table({name: [record.get(name) for record in records] for name in names})
+        except (arrow.ArrowException, OverflowError) as error:
+            raise ElmoFastError(f"{self.name}: a column holds values of several types: {error}") from error
+        return table if names else None
+
     def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
         """Raise ElmoFastError unless the table has the column."""
         if self.column not in columns:
@@ -247,14 +244,8 @@ class ParquetFiles(Column):
     Raises: MissingExtraError; ElmoFastError: a folder without such files; reading also: a damaged file.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        column: str = "text",
-        name: str | None = None,
-        tokenizer: str | None = None,
-    ) -> None:
-        super().__init__(name or os.fspath(path), column, tokenizer)
+    def __init__(self, path: str | os.PathLike[str], *settings: Any) -> None:
+        super().__init__(path, *settings)
         self._library = require("pyarrow.parquet", "parquet", f"reading {self.name}")
         folder = os.path.isdir(path)
         self.files = sorted(glob.glob(os.path.join(glob.escape(os.fspath(path)), "*.parquet"))) if folder else [path]
@@ -268,19 +259,17 @@ class ParquetFiles(Column):
         for rows in self._read(columns, lambda batch: batch.to_pylist(), "damaged, or no Parquet file"):
             yield from rows
 
-    def other_columns(self) -> OtherColumns | None:
+    def other_columns(self) -> Any:
         """Return the other columns; all files must have those of the first one."""
-        from pyarrow import Table
+        from pyarrow import Table, concat_tables
 
         names = [name for name in self._library.read_schema(self.files[0]).names if name != self.column]
         if not names:
             return None
-        schema = self._library.read_schema(self.files[0]).empty_table().select(names).schema.remove_metadata()
+        empty = self._library.read_schema(self.files[0]).empty_table().select(names).replace_schema_metadata()
         problem = f"its columns are not those of {self.files[0]}"
-        return OtherColumns(
-            schema,
-            self._read(names, lambda batch: Table.from_batches([batch]).select(names).cast(schema), problem),
-        )
+        rows = self._read(names, lambda batch: Table.from_batches([batch]).select(names).cast(empty.schema), problem)
+        return concat_tables([empty, *rows])
 
     def _read(self, columns: list[str] | None, convert: Callable[[Any], Any], problem: str) -> Iterator[Any]:
         """Yield batches of rows, converted; ElmoFastError names the file of one that cannot be, and the problem."""
@@ -305,14 +294,8 @@ class HubDataset(Column):
     split: which one, where there are several. Raises: MissingExtraError; ElmoFastError: no such dataset or split.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        column: str = "text",
-        split: str = "train",
-        tokenizer: str | None = None,
-    ) -> None:
-        super().__init__(os.fspath(path), column, tokenizer)
+    def __init__(self, path: str | os.PathLike[str], tokenizer: str | None, column: str, split: str) -> None:
+        super().__init__(path, None, tokenizer, column)
         library = require("datasets", "datasets", f"reading the dataset {self.name}")
         try:
             saved = is_saved_dataset(self.name)
@@ -329,44 +312,14 @@ class HubDataset(Column):
     def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         return iter(self._dataset if columns is None else self._dataset.select_columns(columns))
 
-    def other_columns(self) -> OtherColumns | None:
+    def other_columns(self) -> Any:
         """Return the dataset's other columns."""
         if self._dataset.column_names == [self.column]:
             return None
-        rest = self._dataset.remove_columns([self.column]).with_format("arrow")
-        tables = (rest[start : start + ROWS] for start in range(0, len(rest), ROWS))
-        return OtherColumns(rest.features.arrow_schema.remove_metadata(), tables)
+        return self._dataset.remove_columns([self.column]).with_format("arrow")[:].replace_schema_metadata()
 
 
-class Records(Column):
-    """A column of a text file of records, each from the names of columns to values; .gz and .zst are unpacked.
-
-    name: of the file in messages, None for its path.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        column: str = "text",
-        name: str | None = None,
-        tokenizer: str | None = None,
-    ) -> None:
-        super().__init__(name or os.fspath(path), column, tokenizer)
-        self.path = path
-
-    def other_columns(self) -> OtherColumns | None:
-        """Return the other columns, in memory; values have Arrow's types, and what a record lacks is null."""
-        arrow = require("pyarrow", "parquet", f"the other columns of {self.name}")
-        records = list(self.records())
-        names = dict.fromkeys(name for record in records for name in record if name != self.column)
-        try:
-            table = arrow.table({name: [record.get(name) for record in records] for name in names})
-        except (arrow.ArrowException, OverflowError) as error:
-            raise ElmoFastError(f"{self.name}: a column holds values of several types: {error}") from error
-        return OtherColumns(table.schema, iter([table])) if names else None
-
-
-class CsvFile(Records):
+class CsvFile(Column):
     """A column of a CSV file whose first line names the columns; all values are strings.
 
     A field may stand between double quotes, and then contain the delimiter, line breaks, and quotes written twice.
@@ -378,21 +331,20 @@ class CsvFile(Records):
 
     def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         reader = csv.reader((line for _, line in whole_lines(self.path)), delimiter=self.delimiter, strict=True)
-        header: list[str] = []
+        rows = filter(None, reader)
         try:
-            for fields in reader:
-                if not header and fields:
-                    header = fields
-                    if len(set(header)) < len(header):
-                        raise ElmoFastError(f"{self.name}: two columns have the same name: {', '.join(header)}")
-                    self.check_column(header)
-                elif fields:
-                    if len(fields) != len(header):
-                        raise ElmoFastError(
-                            f"{self.name}, line {reader.line_num}: wanted {len(header)} fields, as in the header, "
-                            f"found {len(fields)}; a field that contains the delimiter must stand between double quotes"
-                        )
-                    yield dict(zip(header, fields, strict=True))
+            header = next(rows, [])
+            if len(set(header)) < len(header):
+                raise ElmoFastError(f"{self.name}: two columns have the same name: {', '.join(header)}")
+            if header:
+                self.check_column(header)
+            for fields in rows:
+                if len(fields) != len(header):
+                    raise ElmoFastError(
+                        f"{self.name}, line {reader.line_num}: wanted {len(header)} fields, as in the header, "
+                        f"found {len(fields)}; a field that contains the delimiter must stand between double quotes"
+                    )
+                yield dict(zip(header, fields, strict=True))
         except csv.Error as error:
             raise ElmoFastError(f"{self.name}, line {reader.line_num}: damaged CSV: {error}") from error
 
@@ -403,7 +355,7 @@ class TsvFile(CsvFile):
     delimiter = "\t"
 
 
-class JsonLines(Records):
+class JsonLines(Column):
     """A column of a file with a JSON object per line; blank lines are skipped.
 
     Reading raises ElmoFastError naming the line that is no object; and as read_lines does.
@@ -427,7 +379,15 @@ def is_saved_dataset(path: str) -> bool:
     return any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_info.json", "dataset_dict.json"))
 
 
-RECORDS: dict[str, type[Records]] = {"csv": CsvFile, "tsv": TsvFile, "jsonl": JsonLines}
+SOURCES: dict[str, Any] = {
+    "text": TextFile,
+    "fasta": FastaFile,
+    "conllu": ConlluFile,
+    "parquet": ParquetFiles,
+    "csv": CsvFile,
+    "tsv": TsvFile,
+    "jsonl": JsonLines,
+}
 
 
 def detected_format(path: str | os.PathLike[str]) -> str:
@@ -442,7 +402,7 @@ def detected_format(path: str | os.PathLike[str]) -> str:
     if path.endswith(".parquet") or os.path.isdir(path):
         return "parquet"
     kind = ending(path).removeprefix(".")
-    return kind if kind in RECORDS or kind == "conllu" else "text"
+    return kind if kind in ("conllu", "csv", "tsv", "jsonl") else "text"
 
 
 # Endings of files that are no text of sentences, and what to do.
@@ -503,20 +463,12 @@ def opened_source(
     """
     format_in = input_format(path, format_in)
     if format_in == "dataset":
-        yield HubDataset(path, column, split, tokenizer)
-        return
-    if os.path.isdir(path):
-        yield ParquetFiles(path, column, tokenizer=tokenizer)
+        yield HubDataset(path, tokenizer, column, split)
         return
     name = "standard input" if path == "-" else os.fspath(path)
     with rereadable(path) as readable:
-        if format_in == "parquet":
-            yield ParquetFiles(readable, column, name, tokenizer)
-        elif format_in in RECORDS:
-            yield RECORDS[format_in](readable, column, name, tokenizer)
-        else:
-            kinds: dict[str, Any] = {"fasta": FastaFile, "conllu": ConlluFile}
-            yield kinds[format_in](readable, name) if format_in in kinds else TextFile(readable, name, tokenizer)
+        split_already = format_in in ("fasta", "conllu")
+        yield SOURCES[format_in](readable, name, *(() if split_already else (tokenizer, column)))
 
 
 SHOWN_LINES = 5

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from elmo_fast.text.sentences import read_lines
 
 UNK_WORD = "<UNK>"
 MARKERS = (BOS_WORD, EOS_WORD, UNK_WORD)
+# How texts mark words that were removed from them.
+UNKNOWN_MARKS = (UNK_WORD, "<unk>", "<Unk>")
 # A line of bilm-tf's published vocabularies that is not a word and has no id.
 SKIPPED = "!!!MAXTERMID"
 
@@ -81,15 +83,11 @@ class Vocabulary:
         """
         for word in self.words:
             if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
-                raise ElmoFastError(
-                    f"{os.fspath(path)}: the word {word!r} cannot be written on a line of its own; remove or rename it"
-                )
+                raise ElmoFastError(f"the word {word!r} cannot be written on a line of its own; remove or rename it")
         try:
             text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise ElmoFastError(
-                f"{os.fspath(path)}: a word contains a surrogate, which UTF-8 cannot encode: {error}"
-            ) from error
+            raise ElmoFastError(f"a word contains a surrogate, which UTF-8 cannot encode: {error}") from error
         with writing(path) as file:
             file.write(text)
 
@@ -137,8 +135,8 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
     return counts
 
 
-def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | None) -> tuple[Vocabulary, list[str]]:
-    """Return the vocabulary of a text as `Vocabulary.build` builds it, and lines on its size and on the words left out.
+def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | None) -> tuple[Vocabulary, str]:
+    """Return the vocabulary of a text as `Vocabulary.build` builds it, and a line on its size and the words left out.
 
     counts: how often each distinct word of the text occurs. Raises ElmoFastError if every word is too rare.
     """
@@ -151,8 +149,23 @@ def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | 
         )
     left_out = [count for word, count in counts.items() if word not in vocabulary]
     limits = f"min_count {min_count}" + ("" if max_size is None else f", at most {max_size:,} entries")
-    lines = [
+    return vocabulary, (
         f"vocab  the softmax has {len(vocabulary):,} words ({limits}); {len(left_out):,} of {distinct:,} distinct "
         f"words, {sum(left_out) / sum(counts.values()):.1%} of the text, are left out and predicted as <UNK>"
+    )
+
+
+def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: int) -> list[str]:
+    """One line for each mark of unknown words that the text contains as a word of the vocabulary.
+
+    count: how often a word of the vocabulary occurs in the text; tokens: total number of words in the text.
+    """
+    mark_counts = {mark: count(mark) for mark in UNKNOWN_MARKS if mark in vocabulary}
+    outside, own = "a word outside the vocabulary", "a word of its own, besides <UNK>"
+    return [
+        f"HINT   the text contains {mark} {number:,} times ({number / tokens:.1%}), as if words had been removed: "
+        f"it is read as letters and predicted as {outside if mark == UNK_WORD else own}; text with the original words "
+        "is better"
+        for mark, number in mark_counts.items()
+        if number
     ]
-    return vocabulary, lines

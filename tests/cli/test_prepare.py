@@ -76,6 +76,14 @@ def test_one_default_decides_which_words_are_rare_and_omissions_come_first(texts
         prepare("in.txt", "none", min_count=4, processes=1)
 
 
+def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(texts):
+    """By vocab, by prepare, and by what a run asks for hints."""
+    pathlib.Path("in.txt").write_text("the <unk> sat\n<unk> the the\n")
+    outputs = [ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v", "--min-count", 1).stderr]
+    outputs += [prepared("--min-count", 1, text="in.txt"), "\n".join(open_corpus("out").hints)]
+    assert [output.count("HINT   the text contains <unk> 2 times (33.3%)") for output in outputs] == [1, 1, 1]
+
+
 def test_prepare_reads_the_standard_input(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a a\n\na\n")))
     prepared(text="-", out=tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Pieces of files and their words as numbers, against `read_sentences` over the whole file."""
+"""Pieces of files and their words as numbers, against `read_lines` over the whole file."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ from hypothesis import example, given
 from elmo_fast.corpus import pieces
 from elmo_fast.corpus.pieces import LINE_END, numbered, numbering, pieces_of
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import read_sentences
+from elmo_fast.text import read_lines
 
 ATOMS = [*"ab \n\r\té\u3000\0\ufeff", "\r\n"]
 BYTES = st.lists(st.sampled_from([b"\xff", *(each.encode() for each in ATOMS)]), max_size=40).map(b"".join)
@@ -56,7 +56,7 @@ def test_pieces_of_any_size_give_the_sentences_of_the_file_or_its_error(folder, 
     """The same sentences, or the same words about the same line, whatever pieces and blocks the file is read in."""
     path = folder / ("in.gz" if packed else "in.txt")
     path.write_bytes(gzip.compress(data) if packed else data)
-    expected = outcome(lambda: [tokens for _, tokens in read_sentences(path) if tokens])
+    expected = outcome(lambda: [line.split() for _, line in read_lines(path) if line])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "BLOCK_BYTES", block)
         assert outcome(lambda: read(path, size)) == expected

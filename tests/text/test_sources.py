@@ -60,15 +60,14 @@ def test_parquet_files_and_folders_of_them(tmp_path):
     with opened_source(folder, column="words") as source:
         assert source.other_columns() is None
     with opened_source(tmp_path / "in.parquet") as source:
-        others = source.other_columns()
-        assert pa.concat_tables(others.tables) == pa.table({"n": range(3000)})
+        assert source.other_columns() == pa.table({"n": range(3000)})
     (folder / "0.parquet").replace(folder / "4.parquet")
     (folder / "3.parquet").replace(folder / "0.parquet")
     with (
         opened_source(folder, column="words") as source,
         pytest.raises(ElmoFastError, match=r"1\.parquet: its columns are not those of .*0\.parquet"),
     ):
-        list(source.other_columns().tables)
+        source.other_columns()
     with pytest.raises(ElmoFastError, match=r"0\.parquet has no column 'text'; it has: words, n"):
         rows(folder)
     with pytest.raises(
@@ -113,9 +112,7 @@ def test_records_of_text_files(tmp_path, kind):
     with opened_source(tmp_path / f"odd.{kind}") as source:
         assert [sentence.name for sentence in source.sentences()] == [each.strip() for each in odd]
         pytest.importorskip("pyarrow")
-        assert [value for table in source.other_columns().tables for value in table["n"].to_pylist()] == [
-            "\t", "", " ", "x\r\ny",
-        ]  # fmt: skip
+        assert source.other_columns()["n"].to_pylist() == ["\t", "", " ", "x\r\ny"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -137,7 +134,6 @@ def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path,
         ("a.csv", "id,words\n1,a\n", "a.csv has no column 'text'; it has: id, words; choose one with column=NAME"),
         ("a.csv", "id,TEXT\n1,a\n", "a.csv has no column 'text'; it has: id, TEXT; did you mean TEXT?"),
         ("a.csv", "text,text\n1,a\n", "a.csv: two columns have the same name: text, text"),
-        ("a.csv", b"text\na\xff\n", "a.csv, line 2, character 2: the byte 0xff is not UTF-8"),
         ("a.jsonl", '{"text": "a"}\n\n{"text": \n', "a.jsonl, line 3: no JSON: "),
         ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl, line 1: no JSON: "),
         ("a.jsonl", '["a"]\n', r"""a.jsonl, line 1: wanted a JSON object, found '\["a"\]'"""),
@@ -146,20 +142,18 @@ def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path,
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / name).write_text(content)
     with pytest.raises(ElmoFastError, match=message):
         rows(tmp_path / name)
 
 
 def test_other_columns_keep_types_that_fit_every_row(tmp_path):
     """Of JSON, the narrowest type of all rows, also beyond the first block; keys that a record lacks are null."""
-    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow")
     records = [{"text": "a", "n": 1, "only": None}] * 1500 + [{"text": "b", "n": 0.5, "more": ["x"]}]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))
     with opened_source(tmp_path / "in.jsonl") as source:
-        others = source.other_columns()
-        table = arrow.concat_tables(others.tables)
-    assert table.schema == others.schema
+        table = source.other_columns()
     assert table.to_pylist()[1499:] == [{"n": 1.0, "only": None, "more": None}, {"n": 0.5, "only": None, "more": ["x"]}]
     with open(tmp_path / "in.jsonl", "a") as file:
         file.write('{"text": "c", "n": "one"}\n')
@@ -182,9 +176,7 @@ def test_a_saved_dataset_and_a_folder_of_files(tmp_path, monkeypatch):
     all_rows(tmp_path / "one")
     all_rows(tmp_path / "split", split="dev")
     with opened_source(tmp_path / "one") as source:
-        others = source.other_columns()
-        assert [value for table in others.tables for value in table["n"].to_pylist()] == list(range(3000))
-        assert others.schema.names == ["n"]
+        assert source.other_columns().to_pydict() == {"n": list(range(3000))}
     with pytest.raises(ElmoFastError, match=r"split has no split 'train'; it has: dev"):
         rows(tmp_path / "split")
     with pytest.raises(ElmoFastError, match=r"one has no column 'words'; it has: text, n"):
@@ -217,7 +209,6 @@ def test_fasta_records_are_sentences_of_residues(tmp_path):
         (">P1\nMé\n", r"line 2: the character 'É' is no residue"),
         (">P1\nM\n>\nM\n", r"line 3: '>' without a name"),
         (">P1\nM\n>P2\n>P3\nM\n", r"line 3: the record 'P2' has no residues"),
-        (">P1\nM\n>P2\n\n", r"line 3: the record 'P2' has no residues"),
         (">P1\nM\n>P2\n*\n", r"line 3: the record 'P2' has no residues"),
     ],
 )
@@ -226,13 +217,7 @@ def test_a_bad_line_of_fasta_is_named(tmp_path, text, message):
         fasta(tmp_path, text)
 
 
-def test_fasta_bytes_and_keys_that_cannot_be(tmp_path):
-    (tmp_path / "in.fasta").write_bytes(b">P1\nM\xff\n")
-    with (
-        opened_source(tmp_path / "in.fasta", "fasta") as source,
-        pytest.raises(ElmoFastError, match=r"line 2, .* 0xff"),
-    ):
-        scan(source)
+def test_keys_of_fasta_that_cannot_be(tmp_path):
     for text, message in (
         (">P1\nM\n>P1 again\nK\n", "records 1 and 2 have the same name, but names must differ; rename it"),
         (">a/b\nM\n", r"record 1: 'a/b' cannot be the name of a dataset .*; rename it, or choose another format"),

@@ -7,7 +7,8 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError, MissingExtraError
 from elmo_fast.op_choices import TOKENIZERS
-from elmo_fast.text import read_sentences, split_sentences, tokenizer
+from elmo_fast.text import split_sentences, tokenizer
+from elmo_fast.text.sources import TextFile
 from elmo_fast.text.tokenizers import _sentence_rules
 
 # Pairs of lines: a text, and its tokens.
@@ -90,12 +91,6 @@ def test_an_unknown_tokenizer_is_named():
         tokenizer("words")
 
 
-def test_files(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("at 12:00\n\nsize=5\n")
-    assert list(read_sentences(path, "logs")) == [(0, ["at", "<TIME>"]), (1, []), (2, ["size", "=", "<NUM>"])]
-
-
 def test_running_text_is_split_at_its_punctuation_and_blank_lines():
     pytest.importorskip("spacy")
     text = "I like Berlin. Mr. Smith  said\nso, too!\n\nA title\n \nReally?\n"
@@ -117,7 +112,5 @@ def test_python_takes_a_function_where_it_takes_a_name(tmp_path):
         def __call__(self, text):
             return text.split("|")
 
-    split = Split()
     (tmp_path / "text").write_text("a|b\n")
-    assert tokenizer(split) is split
-    assert [words for _, words in read_sentences(tmp_path / "text", split)] == [["a", "b"]]
+    assert list(TextFile(tmp_path / "text", tokenizer=Split()).sentences()) == [(["a", "b"], "a|b")]

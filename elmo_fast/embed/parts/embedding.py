@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -78,7 +77,11 @@ def embed_parts(
             f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
             "on all sentences before it; leave out --stateful (stateful=True)"
         )
-    _check_folder(place)
+    if place.exists() and not place.is_dir():
+        raise ElmoFastError(f"{place}: is a file; several processes write a folder of parts: give another output")
+    others = [name for name in (os.listdir(place) if place.exists() else ()) if not name.startswith(".")]
+    if others and not has_files(place, PLAN):
+        raise ElmoFastError(f"{place}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
     on_cpu = next(bilm.parameters()).device.type == "cpu"
     making = EmbedSettings(
         model_sha256=model_digest(bilm),
@@ -112,15 +115,6 @@ def embed_parts(
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
 
 
-def _check_folder(folder: pathlib.Path) -> None:
-    """Raise ElmoFastError if the folder is a file, or holds other things than parts."""
-    if folder.exists() and not folder.is_dir():
-        raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
-    others = [name for name in (os.listdir(folder) if folder.exists() else ()) if not name.startswith(".")]
-    if others and not has_files(folder, PLAN):
-        raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
-
-
 def _agreed_plan(
     folder: pathlib.Path,
     embedder: ElmoEmbedder,
@@ -129,10 +123,7 @@ def _agreed_plan(
     part_sentences: int | None,
     processes: int,
 ) -> Plan:
-    """Return the folder's plan, of whichever process was first.
-
-    Raises ElmoFastError if it differs in model or settings.
-    """
+    """Return the folder's plan, of whichever process was first; ElmoFastError if it differs in model or settings."""
     if not (folder / PLAN).exists():
         as_keys = making.names == "keys" and making.file_format == "hdf5"
         each, parts = plan_parts(source, making.window, processes, part_sentences, as_keys)
@@ -166,20 +157,21 @@ def _embedded(
 ) -> Iterator[contextlib.ExitStack]:
     """Embed the parts of these numbers; yield, for each, what puts it in its place when it is closed."""
     before, total, making = 0, sum(plan.parts[number].tokens for number in numbers), plan.making
+
+    def reached(done: int, _: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
     for number, text in zip(numbers, read_parts(source, plan, numbers), strict=True):
         metadata = {**plan.metadata, MARK: plan.mark(number)}
         layout = FileLayout(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
         check_room(folder / name_of(number), layout.nbytes)
-        reached = progress and functools.partial(_reached, progress, before, total)
         with contextlib.ExitStack() as stack:
             new = stack.enter_context(write_folder(folder / name_of(number), replace=False))
             if plan.making.names != "none":
                 (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
             write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, layout))
-            embedder.write_text(text, write, layout.dtype, making.layers, making.batch_size, making.max_tokens, reached)
+            sizes = {"batch_size": making.batch_size, "max_tokens": making.max_tokens}
+            embedder.write_text(text, write, layout.dtype, making.layers, progress=reached, **sizes)
             yield stack.pop_all()
         before += plan.parts[number].tokens
-
-
-def _reached(progress: Progress, before: int, total: int, done: int, of_part: int) -> None:
-    progress(before + done, total)

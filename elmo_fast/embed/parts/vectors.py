@@ -80,32 +80,25 @@ class ElmoVectors(Sequence[Rows]):
 
     def names(self) -> list[str] | None:
         """Return the sentences, or their keys; None if they were left out (--forget_sentences)."""
-        parts = [self._names_of(number) for number in range(len(self._firsts))]
-        return None if None in parts else [name for part in parts for name in part or ()]
+        if self._plan is None:
+            return names_in(self.path)
+        if self._plan.making.names == "none":
+            return None
+        files = (self.path / name_of(number) / NAMES for number in range(len(self._firsts)))
+        return [name for file in files for name in read_json(file, list[str])]
 
     def verify(self, part: int | None = None) -> None:
         """Compare the files of a part, or of all, with the digests of when they were written. Raises CheckpointError.
 
         A single file has none.
         """
-        if self._plan is None:
-            return
+        advice = "delete the folder {folder} and run the same `elmo-fast embed` command again"
         for number in range(len(self._firsts)) if part is None else [part]:
-            check_files(
-                self.path / name_of(number),
-                None,
-                "delete the folder {folder} and run the same `elmo-fast embed` command again",
-            )
+            if self._plan is not None:
+                check_files(self.path / name_of(number), None, advice)
 
     def _opened(self, number: int) -> FlatFile:
         return read_flat(self.path) if self._plan is None else read_part(self.path, self._plan, number)
-
-    def _names_of(self, number: int) -> list[str] | None:
-        if self._plan is None:
-            return names_in(self.path)
-        if self._plan.making.names == "none":
-            return None
-        return read_json(self.path / name_of(number) / NAMES, list[str])
 
 
 def done_parts(folder: pathlib.Path) -> set[str]:

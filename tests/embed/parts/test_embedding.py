@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import resource
-import shutil
 import signal
 import threading
 import time
@@ -12,7 +10,7 @@ import time
 import pytest
 
 from elmo_fast.cli.embed import Rank, rank_of
-from elmo_fast.embed.parts import embed_parts
+from elmo_fast.embed import embed_parts
 from elmo_fast.embed.parts.plan import plan_parts
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import ElmoLstm
@@ -20,7 +18,6 @@ from elmo_fast.text.sources import Lines
 from tests.embed.parts.conftest import PART, embed, made_parts
 from tests.support.command_line import elmo_fast
 from tests.support.hooks import called
-from tests.support.nfs import remove_as_nfs
 from tests.torture.children import fork
 
 PARTS = [f"part-{number:05d}" for number in range(7)]
@@ -48,14 +45,6 @@ def test_merged_parts_are_the_file_of_one_process_byte_for_byte(place, tmp_path,
     done = elmo_fast("merge", folder, tmp_path / "merged", "-q")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "merged").read_bytes() == (tmp_path / "alone").read_bytes()
-
-
-def test_parts_on_nfs(place, tmp_path, monkeypatch):
-    """A removed file stays in its folder while it is open."""
-    remove_as_nfs(monkeypatch)
-    folder = made_parts(place, tmp_path / "out")
-    assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
-    assert sorted(os.listdir(folder / PARTS[0])) == ["manifest.json", "names.json", "vectors.safetensors"]
 
 
 def test_names_of_datasets_and_records_of_fasta(place, tmp_path):
@@ -130,43 +119,6 @@ def test_a_killed_process_resumes(place, tmp_path):
     assert "wrote 6 of 7 parts" in done.stderr
     assert (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns == stamp
     assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
-    assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
-    assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
-
-
-def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, tmp_path, monkeypatch):
-    """A share that two processes embed costs time alone: the second writer leaves what is there."""
-    folder, settings = tmp_path / "out", {"output_format": "average", "batch_size": 1, "part_sentences": PART}
-    first_writer = embedder.write_text
-
-    def overtaken(text, *arguments):
-        first_writer(text, *arguments)
-        if not (folder / "part-00000").exists():
-            shutil.copytree(tmp_path / "theirs" / "part-00000", folder / "part-00000")
-            (folder / "part-00000" / "theirs").touch()
-
-    embed_parts(embedder, source, tmp_path / "theirs", **settings)
-    monkeypatch.setattr(embedder, "write_text", overtaken)
-    embed_parts(embedder, source, folder, **settings)
-    assert (folder / "part-00000" / "theirs").exists()
-    assert not [name for name in os.listdir(folder) if name.startswith(".")]
-
-
-def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, tmp_path):
-    folder, log = tmp_path / "out", tmp_path / "log"
-
-    def small_disk():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
-        done = embed(place, folder, "--shard", "1/2", *FORKED)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        log.write_text(f"{done.returncode} {done.stderr}")
-
-    child = fork(small_disk)
-    assert os.waitpid(child, 0)[1] == 0
-    assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00001'}'\n"
-    assert sorted(os.listdir(folder)) == ["manifest.json", "parts.json"]
-    made_parts(place, folder, *FORKED)
     assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
     assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoVectors
-from elmo_fast.embed.parts import merge_parts
+from elmo_fast.embed import merge_parts
 from elmo_fast.embed.parts import vectors as vectors_module
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.embed.parts.conftest import embed, made_parts

@@ -5,7 +5,7 @@ import random
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import read_examples
-from elmo_fast.text import read_sentences
+from elmo_fast.text import read_lines
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, may_refuse
@@ -42,7 +42,7 @@ def case(rng: random.Random) -> None:
     path.write_bytes(data)
     column = rng.choice((None, None, None, -1, 0, 1, 3, 99, "xpos", "", "nonsense", "-1", "²"))
     format = rng.choice(("auto", "conllu", "columns", "tsv", "csv", "jsonl", "text"))
-    for read in (lambda: read_examples(path, format, column), lambda: list(read_sentences(path))):
+    for read in (lambda: read_examples(path, format, column), lambda: list(read_lines(path))):
         with may_refuse():
             try:
                 read()
