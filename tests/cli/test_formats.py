@@ -145,20 +145,6 @@ def test_commands_take_models_of_every_format(here, command, kind):
         assert f"vectors: 3 layers of {width} numbers per word" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["info", "report", "pretrain"])
-def test_an_archive_of_several_elmos_needs_a_prefix_and_errors_list_them(here, command):
-    before = set(here.iterdir())
-    for more, message in (
-        ([], "choose one with prefix= or --prefix"),
-        (["--prefix", "x"], "found biLMs at ['text_field"),
-    ):
-        done = run(command, [*FORMATS["task"][0][:2], *more])
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    assert set(here.iterdir()) == before
-
-
 def test_the_elmo_that_prefix_chooses_is_trained_on(here):
     """The two of the archive differ in one bias; a report's runs that use ELMo are not those of the other ELMo."""
     runs = {}
