@@ -38,17 +38,6 @@ def test_a_result_without_the_row_that_a_table_shows_is_an_error(tmp_path):
         table.summary(tmp_path)
 
 
-def test_a_limit_is_named(tmp_path, monkeypatch):
-    """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone."""
-    monkeypatch.setenv("ELMO_FAST_ISA", "avx2")
-    monkeypatch.setattr(machine, "cpuinfo", lambda: {"model name": "A CPU", "flags": "avx2 avx512f"})
-    results_of(tmp_path, ratio=5)
-    used = machine.instruction_set()
-    limited = f"A CPU ({used}, limited by ELMO_FAST_ISA=avx2 on a CPU with AVX-512)"
-    assert limited in table.render("embed", tmp_path)
-    assert limited.replace("A CPU (", "A CPU, model not recorded (") in table.chart(tmp_path)
-
-
 def gpu_row(variant, side, median, unit="ms", **more):
     return {"variant": variant, "side": side, "threads": 1, "unit": unit, "samples": 1, "median": median,
             "p20": median, "p80": median, "against": "eager", **more}  # fmt: skip
@@ -75,20 +64,6 @@ def test_a_kernel_that_hardly_beats_the_fastest_rival_is_deleted_next():
         "| slow | elmo_fast, graph | torch.compile | 1.1x |",
     ]
     assert table.deleted_next({"rows": rows[4:6]}) == ""
-
-
-def test_reasons_of_all_runs_are_kept(tmp_path, capsys):
-    """Sections of a GPU's results are runs of their own; one may be empty, as a stopped one leaves it."""
-    runs = [{"elmo_fast": {}, "benchmarks": [], "skipped": {"gpu": reasons}} for reasons in (["a"], ["b", "a"])]
-    info = {"case": "gpu", "side": "elmo_fast", "variant": "v", "unit": "ms", "amount": 1e3, "figures": [], "notes": {}}
-    runs[0]["benchmarks"] = [{"extra_info": info, "stats": {"data": [2.0]}}]
-    runs[0]["elmo_fast"] = runs[1]["elmo_fast"] = machine.describe("make gpu")
-    for name, text in (("a", json.dumps(runs[0])), ("b", json.dumps(runs[1])), ("c", "")):
-        (tmp_path / f"{name}.json").write_text(text)
-    assert table.main(["--show", *map(str, sorted(tmp_path.glob("*.json")))]) == 0
-    printed = capsys.readouterr().out
-    assert "| v | elmo_fast | 2,000 ms |" in printed
-    assert "- skipped: a\n- skipped: b\n" in printed
 
 
 def test_a_run_of_an_older_commit_is_left_out(tmp_path, capsys):
