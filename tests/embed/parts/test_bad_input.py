@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from elmo_fast.embed.parts import ElmoVectors, embed_parts, plan
-from elmo_fast.embed.parts.plan import digest
-from elmo_fast.errors import CheckpointError
+from elmo_fast.embed.parts import ElmoVectors, embed_parts
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.text.sources import Lines
 from tests.embed.parts.conftest import embed
 from tests.support.command_line import elmo_fast
@@ -69,17 +68,17 @@ def test_another_text_than_the_folders(place, whole, tmp_path, changed, message,
     assert [(whole / part).exists() for part in missing] == [False] * len(missing)
 
 
-def test_a_text_that_changes_while_it_is_embedded(place, tmp_path, monkeypatch):
+def test_a_text_that_changes_while_it_is_embedded(embedder, tmp_path):
     """The part before is put in its place nevertheless."""
-    digests = []
+    lines, folder = [f"a{n} b" for n in range(64)], tmp_path / "out"
 
-    def changing(sentences, window):
-        digests.append(digest(sentences, window))
-        return "another" if len(digests) == 3 else digests[-1]
+    def change(done, total):
+        lines[40] = "changed b"
 
-    monkeypatch.setattr(plan, "digest", changing)
-    assert "lines 33 to 48 differ" in error_of(embed(place, tmp_path / "out", "--shard", "0/1"))
-    assert sorted(os.listdir(tmp_path / "out")) == ["manifest.json", "part-00000", "part-00001", "parts.json"]
+    settings = {"output_format": "average", "batch_size": 1, "part_sentences": 16}
+    with pytest.raises(ElmoFastError, match="lines 33 to 48 differ"):
+        embed_parts(embedder, Lines("x", lines), folder, progress=change, **settings)
+    assert sorted(os.listdir(folder)) == ["manifest.json", "part-00000", "part-00001", "parts.json"]
 
 
 def test_a_truncated_part_is_named_and_done_again_when_deleted(place, whole, tmp_path):
