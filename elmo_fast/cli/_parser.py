@@ -73,17 +73,15 @@ def option(
     default: Any = dataclasses.MISSING,
     *,
     positional: bool = False,
-    writes: Literal["", "file", "stream", "folder"] = "",
-    files: tuple[str, ...] = ("",),
+    writes: Literal["", "file", "stream"] = "",
     **how: Any,
 ) -> Any:
     """Return a field of a command's options, as one that has a type and a default alone needs none.
 
-    writes: what a command writes there: a file, a file or with "-" the standard output, or these `files` of a folder;
-    how: further arguments of argparse's add_argument, such as metavar and nargs
+    writes: what a command writes there: a file, or a file or with "-" the standard output; how: further arguments of
+    argparse's add_argument, such as metavar and nargs
     """
-    metadata = {"positional": positional, "writes": writes, "files": files, "how": how}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={"positional": positional, "writes": writes, "how": how})
 
 
 def flag(*names: str) -> Any:
@@ -150,31 +148,21 @@ class Reading(Command):
     split: str = "train"
 
 
-MOST_CONFIG = 1 << 20  # characters of a --config, which may be a pipe
-
-
 class ConfigFile(jsonargparse.ActionConfigFile):
     """jsonargparse's --config, which also reads TOML, pipes and the parser's presets; its errors name the file."""
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
-        path, presets = values, parser.presets
-        if presets and not os.path.exists(path):
-            if path not in presets:
-                known = ", ".join(presets)
-                hint = did_you_mean(path, presets)
-                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
-            path = presets[path]
+        path = values if os.path.exists(values) else parser.presets.get(values, values)
+        if parser.presets and not os.path.exists(path):
+            known = f"presets: {', '.join(parser.presets)}{did_you_mean(path, parser.presets)}"
+            raise ElmoFastError(f"--config {path}: neither a file nor a preset; {known}")
         try:
             with open(path, encoding="utf-8-sig") as file:
-                text = file.read(MOST_CONFIG + 1)
-            if len(text) > MOST_CONFIG:
-                raise ValueError(f"more than {MOST_CONFIG:,} characters, which is no file of options")
+                text = file.read()
             if path.endswith(".toml"):
                 import tomllib
 
                 text = json.dumps(tomllib.loads(text), default=str)
-            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-                raise ValueError("an alias (*NAME) is not read; write out the value")  # a few lines may hold millions
             options = jsonargparse.get_loader("yaml")(text)
             if not isinstance(options, dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")
@@ -197,7 +185,7 @@ class Parser(jsonargparse.ArgumentParser):
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
         self._settings: list[str] = []  # the fields that are no option of the command's own
         self._tuples: list[str] = []
-        self._writes: dict[str, Mapping[str, Any]] = {}
+        self._writes: dict[str, str] = {}  # "file" or "stream", of each option that names an output
 
     def common(self) -> None:
         """Add what every command has besides the options of `Command`: --config and --print_config."""
@@ -236,7 +224,7 @@ class Parser(jsonargparse.ArgumentParser):
             if typing.get_origin(field.type) is tuple:
                 self._tuples.append(name)
             if field.metadata.get("writes"):
-                self._writes[name] = field.metadata
+                self._writes[name] = field.metadata["writes"]
             names = [*field.metadata.get("names", ()), f"--{name}", *(other_names or {}).get(name, [])]
             how = _arguments(field.type, default, dict(field.metadata.get("how", {})))
             how["help"] = how.get("help") or sentences[name]
@@ -256,17 +244,13 @@ class Parser(jsonargparse.ArgumentParser):
 
     def check_outputs(self, values: Mapping[str, Any]) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""
-        outputs = []
-        for name, about in self._writes.items():
-            for value in _texts(values[name]):
-                if value == "-":
-                    if about["writes"] != "stream":
-                        raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
-                    continue
-                folder = os.path.dirname(value) or "."
-                if about["writes"] != "folder" and not os.path.isdir(folder):
-                    raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; create it first")
-                outputs += [(name, os.path.join(value, file) if file else value) for file in about["files"]]
+        outputs = [(name, path) for name in self._writes for path in _texts(values[name])]
+        for name, path in outputs:
+            if path == "-" and self._writes[name] != "stream":
+                raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
+            if not os.path.isdir(folder := os.path.dirname(path) or "."):
+                raise ElmoFastError(f"{name} {path!r}: there is no folder {folder!r}; create it first")
+        outputs = [(name, path) for name, path in outputs if path != "-"]
         defaults = {action.dest: action.default for action in self._actions}  # which name no file
         inputs = [
             (name, file)

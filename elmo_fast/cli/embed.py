@@ -139,8 +139,8 @@ def _embed_alone(options: _EmbedOptions, source: Source, tokenizer: str | None) 
             pool=options.pool,
             progress=progress.reach,
         )
-    speed = int(progress.done / max(progress.seconds, 1e-9))
-    summary = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({speed} tok/s)"
+    speed = int(progress.n / max(progress.seconds, 1e-9))
+    summary = f"{len(text)} sentences, {progress.n} tokens in {duration(progress.seconds)} ({speed} tok/s)"
     name = "standard output" if options.output_file == STANDARD_OUTPUT else options.output_file
     _common.logger().info("%s: %s", name, summary)
 

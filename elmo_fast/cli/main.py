@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jsonargparse
@@ -16,7 +16,7 @@ import jsonargparse
 from elmo_fast import __version__
 from elmo_fast._runtime.memory import is_shortage, shortage_error
 from elmo_fast._runtime.threads import let_waiting_threads_sleep
-from elmo_fast.cli._parser import Command, Parser
+from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
@@ -83,7 +83,7 @@ def parser_of(command: str) -> Parser:
     run = function_of(command)
     parser = Parser(inspect.getdoc(run), prog=f"elmo-fast {command}")
     parser.common()
-    options_of(run).add_to(parser)
+    inspect.signature(run).parameters["options"].annotation.add_to(parser)
     return parser
 
 
@@ -92,13 +92,6 @@ def function_of(command: str) -> Callable[[Any], int | None]:
     module = importlib.import_module(f"elmo_fast.cli.{COMMANDS[command][0]}")
     run: Callable[[Any], int | None] = getattr(module, f"run_{command.split()[-1].replace('-', '_')}")
     return run
-
-
-def options_of(run: Callable[[Any], int | None]) -> type[Command]:
-    """Return the dataclass of a command's options."""
-    (parameter,) = inspect.signature(run).parameters.values()
-    options: type[Command] = parameter.annotation
-    return options
 
 
 def menu(group: str, known: Mapping[str, Parser] | None = None) -> Parser:
@@ -148,24 +141,6 @@ def normalised(words: Sequence[str], *, output_last: bool = False) -> list[str]:
     return [*configs, *others, *outputs, *words[end:]]
 
 
-@contextlib.contextmanager
-def terminated_as_exit() -> Iterator[None]:
-    """Let SIGTERM unwind the stack (so that temporary files are removed) instead of killing at once."""
-
-    def leave(number: int, frame: Any) -> None:
-        raise SystemExit(128 + number)
-
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not the main thread: signals are handled elsewhere
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command that the words begin with, one that exists or not, and the words after it."""
     name, rest = words[0].replace("_", "-"), list(words[1:])
@@ -186,13 +161,16 @@ def run_command(name: str, words: Sequence[str]) -> int:
 
     values: dict[str, Any] = {}
     parser, run = parser_of(name), function_of(name)
-    kind = options_of(run)
+    kind = inspect.signature(run).parameters["options"].annotation
 
     def show_warning(message: Any, *_: Any, **__: Any) -> None:
         """Print a warning as one line, without the source line that Python adds."""
         print(f"elmo-fast: warning: {printable(parser.in_options(str(message)))}", file=sys.stderr)
 
-    with terminated_as_exit(), warnings.catch_warnings():
+    with contextlib.suppress(ValueError):  # not the main thread: signals are handled elsewhere
+        # It unwinds the stack, so that temporary files are removed.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
             values = parser.values(normalised(words, output_last=name in ("embed", "merge")))

@@ -254,7 +254,7 @@ def run_senses(options: _SensesOptions) -> None:
 class _ProjectorOptions(_VectorOptions):
     count: int = 10_000
     """maximum number of words (the first) or tokens (a sample)"""
-    out_dir: str = option(writes="folder", files=("tensors.tsv", "metadata.tsv", "projector_config.pbtxt"))
+    out_dir: str
     """folder to write"""
 
 

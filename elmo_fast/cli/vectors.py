@@ -155,4 +155,4 @@ def run_cache_vocab(options: _CacheVocabOptions) -> None:
     bilm = _common.load_embedder(options).elmo_bilm
     with _common.Progress(options, len(words), unit="words") as progress:
         write_word_vectors(bilm, words, file, batch_size=options.batch_size, progress=progress.add)
-    _common.logger().info("%s: %d words in %s", file, progress.done, duration(progress.seconds))
+    _common.logger().info("%s: %d words in %s", file, progress.n, duration(progress.seconds))

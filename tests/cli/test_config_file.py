@@ -22,7 +22,6 @@ from tests.support.command_line import elmo_fast
             """Parser key "dim": Expected a <class 'int'>. Got value: sixteen""",
         ),
         ("broken.yaml", "dim: 1\nfilters: [1,\n", "--config broken.yaml: while parsing a flow node"),
-        ("alias.yaml", "dim: &a [1]\nfilters: [*a, *a]\n", "--config alias.yaml: an alias (*NAME) is not read; write"),
         ("broken.toml", "dim = \n", "--config broken.toml: Invalid value (at line 1, column 7)"),
         ("list.yaml", "- a\n", "--config list.yaml: it must hold options, each as in `seed: 1`"),
         ("bytes.yaml", b"dim: \xff\n", "--config bytes.yaml: 'utf-8' codec can't decode"),
@@ -94,12 +93,6 @@ def test_a_byte_order_mark_and_a_pipe_change_nothing(tmp_path):
     writer.start()
     assert parsed("embed", "in", "out", "--config", str(pipe))["seed"] == 8
     writer.join()
-
-
-def test_an_endless_file_of_options_is_refused(tmp_path):
-    done = elmo_fast("pretrain", "--config", "/dev/zero")
-    assert done.returncode == 2
-    assert "--config /dev/zero: more than 1,048,576 characters, which is no file of options" in done.stderr
 
 
 def test_null_disables_what_has_another_default():
