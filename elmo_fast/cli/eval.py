@@ -13,7 +13,6 @@ from elmo_fast.op_choices import Tokenizer
 # Of the table of sentences; and the largest argument of exp without overflow.
 COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
 MOST_NATS = 700.0
-ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(kw_only=True)
@@ -51,6 +50,8 @@ class _EvalOptions(Predicting, Reading):
 
 def run_eval(options: _EvalOptions) -> None:
     """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
+    import numpy as np
+
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
@@ -75,10 +76,13 @@ def run_eval(options: _EvalOptions) -> None:
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")
-        if perplexity.sentences is not None and options.worst is not None:
-            _print_worst(options.worst, text, corpus, perplexity.sentences, reading)
-        if perplexity.sentences is not None and options.per_sentence is not None:
-            _write_table(options.per_sentence, text, corpus, perplexity.sentences, reading)
+        if perplexity.sentences is not None:
+            words = corpus.places(np.arange(corpus.sentences))[1] - 1
+            lines = _lines_of(text, words, reading)
+            if options.worst is not None:
+                _print_worst(options.worst, corpus, lines, words, perplexity.sentences)
+            if options.per_sentence is not None:
+                _write_table(options.per_sentence, lines, words, perplexity.sentences)
     if options.output is not None:
         figures = {
             "perplexity": perplexity.mean,
@@ -135,48 +139,35 @@ def _read(text: str, vocabulary: Any, reading: Any) -> Any:
     return corpus
 
 
-def _write_table(path: str, text: str, corpus: Any, losses: Any, reading: Any) -> None:
+def _write_table(path: str, lines: Any, words: Any, losses: Any) -> None:
     """Write one row per sentence, separated by tabs, below a header of COLUMNS.
 
-    text: the source of the corpus, a file, a glob or a prepared folder; losses: of each sentence with its end, in nats,
-    [2, sentences]; reading: how the text was read. Perplexities are over words and sentence end; the last is that of
-    the mean loss.
-
-    Raises ElmoFastError if the text has changed since it was read; OSError.
+    lines, words: of each sentence, [sentences]; losses: in nats, with its end, [2, sentences]. Perplexities are over
+    words and sentence end; the last is that of the mean loss.
     """
     import numpy as np
 
-    _, positions = corpus.places(np.arange(corpus.sentences))
-    lines, words = _lines_of(text, positions - 1, reading), positions - 1
+    means = np.stack([*losses, losses.mean(0)]) / (words + 1)
+    rows = np.stack([lines, words, *losses, *np.exp(np.minimum(means, MOST_NATS))], axis=1)
+    formats = ["%d", "%d", *["%.8g"] * 5]
     with writing(path) as file:
-        file.write(("\t".join(COLUMNS) + "\n").encode())
-        for first in range(0, len(words), ROWS_AT_ONCE):
-            part = slice(first, first + ROWS_AT_ONCE)
-            means = np.stack([*losses[:, part], losses[:, part].mean(0)]) / positions[part]
-            numbers = np.concatenate([losses[:, part], np.exp(np.minimum(means, MOST_NATS))]).T.tolist()
-            for line, count, row in zip(lines[part].tolist(), words[part].tolist(), numbers, strict=True):
-                losses_and_perplexities = "\t".join(f"{number:.8g}" for number in row)
-                file.write(f"{line}\t{count}\t{losses_and_perplexities}\n".encode())
+        np.savetxt(file, rows, formats, delimiter="\t", header="\t".join(COLUMNS), comments="")
     _common.logger().info("%s: %d lines with their perplexities", path, len(words))
 
 
-def _print_worst(count: int, text: str, corpus: Any, losses: Any, reading: Any) -> None:
-    """Print the sentences of the highest perplexity, the highest first; arguments as `_write_table`'s.
-
-    Raises ElmoFastError if the text has changed since it was read.
-    """
+def _print_worst(count: int, corpus: Any, lines: Any, words: Any, losses: Any) -> None:
+    """Print the sentences of the highest perplexity, the highest first; arguments as `_write_table`'s."""
     import numpy as np
 
-    begins, positions = corpus.places(np.arange(corpus.sentences))
-    means = losses.mean(0) / positions
-    lines = _lines_of(text, positions - 1, reading)
+    means = losses.mean(0) / (words + 1)
+    begins, positions = corpus.places(worst := np.argsort(-means, kind="stable")[:count])
     rows = [("line", "perplexity", "words")]
-    for index in np.argsort(-means, kind="stable")[:count].tolist():
-        perplexity = f"{np.exp(min(means[index], MOST_NATS)):.8g}"
-        rows.append((str(lines[index]), perplexity, printable(" ".join(corpus.words(begins[index], positions[index])))))
+    for index, begin, number in zip(worst, begins, positions, strict=True):
+        text = printable(" ".join(corpus.words(begin, number)))
+        rows.append((str(lines[index]), f"{np.exp(min(means[index], MOST_NATS)):.8g}", text))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for line, perplexity, words in rows:
-        print(f"{line:>{widths[0]}}  {perplexity:>{widths[1]}}  {words}")
+    for line, perplexity, text in rows:
+        print(f"{line:>{widths[0]}}  {perplexity:>{widths[1]}}  {text}")
 
 
 def _lines_of(text: str, words: Any, reading: Any) -> Any:

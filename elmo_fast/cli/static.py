@@ -1,5 +1,6 @@
 """`elmo-fast static`: context-free word vectors."""
 
+import inspect
 import itertools
 import os
 import warnings
@@ -70,18 +71,6 @@ def check_output(options: _OutputOptions) -> None:
     format_to_write(options.output, options.output_format)
 
 
-# The settings of word2vec (sg, cbow) and of GloVe, with their defaults.
-WORD2VEC: dict[str, Any] = {"epochs": 5, "window": 5, "learning_rate": 0.025, "objective": "ns"}
-WORD2VEC |= {"negative": None, "sample": 1e-3, "workers": 1}
-GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_max": 100.0}
-GLOVE |= {"alpha": 0.75, "symmetric": True, "add_contexts": True}
-
-
-def both(name: str) -> str:
-    """Return the defaults of an option that word2vec and GloVe have, for its help."""
-    return f"(default: {WORD2VEC[name]}; glove: {GLOVE[name]})"
-
-
 @dataclass(kw_only=True)
 class _TrainOptions(Computing, _OutputOptions):
     train_prefix: str
@@ -95,9 +84,12 @@ class _TrainOptions(Computing, _OutputOptions):
     """keep only the N most frequent words"""
     init_from: str | None = None
     """file of word vectors to continue from, of width --dimension; words of the text that it lacks start as usual"""
-    epochs: int | None = option(None, help=f"passes over the text {both('epochs')}")
-    window: int | None = option(None, help=f"words of context on each side {both('window')}")
-    learning_rate: float | None = option(None, help=f"initial learning rate {both('learning_rate')}")
+    epochs: int | None = None
+    """passes over the text (default: 5; glove: 25)"""
+    window: int | None = None
+    """words of context on each side (default: 5; glove: 10)"""
+    learning_rate: float | None = None
+    """initial learning rate (default: 0.025; glove: 0.05)"""
     objective: Literal["ns", "hs"] | None = None
     """sg, cbow: ns (negative sampling) or hs (hierarchical softmax) (default: ns)"""
     negative: int | None = None
@@ -127,20 +119,20 @@ def run_train(options: _TrainOptions) -> None:
     gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
     shows its time and speed, and GloVe's loss (gensim's is known to be wrong).
     """
-    from elmo_fast.static import load_vectors
+    from elmo_fast.static import load_vectors, train_glove, train_word2vec
 
     check_output(options)
     set_up(options)
-    glove = options.algo == "glove"
-    defaults, others = (GLOVE, WORD2VEC) if glove else (WORD2VEC, GLOVE)
-    for name in others.keys() - defaults.keys():
-        if getattr(options, name) not in (None, others[name]):
+    of_both = [inspect.signature(each).parameters for each in (train_word2vec, train_glove)]
+    own, others = of_both[:: -1 if options.algo == "glove" else 1]
+    settings: dict[str, Any] = {}
+    for name, value in vars(options).items():
+        if name in own and name != "threads":
+            settings[name] = own[name].default if value is None else value
+        elif name in others and name != "threads" and value not in (None, others[name].default):
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
     if options.objective == "hs" and options.negative is not None:
         raise ElmoFastError("--negative does nothing with --objective hs; leave it out")
-    typed = {name: value for name, value in _common.arguments(options, *defaults).items() if value is not None}
-    of_both = _common.arguments(options, "dimension", "min_count", "max_vocab_size", "init_from", "seed", "tokenizer")
-    settings: dict[str, Any] = {**defaults, **typed, **of_both}
     start = None if options.init_from is None else load_vectors(options.init_from)
     passes: list[dict[str, Any]] = []
 
@@ -153,25 +145,17 @@ def run_train(options: _TrainOptions) -> None:
         loss = f", loss {epoch.loss:.6f}" if hasattr(epoch, "loss") else ""
         _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
 
-    if glove:
-        from elmo_fast.static import train_glove
+    arguments = settings | {"init_from": start, "report": report}
+    if options.algo == "glove":
+        with _common.Progress(options, unit="words") as bar:
 
-        bars: dict[str, _common.Progress] = {}  # one for counting, then one for training
+            def progress(what: str, done: int, total: int) -> None:
+                bar.unit = " words" if what == "counting" else " entries"
+                bar.reach(done, total)
 
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                bars[what] = _common.Progress(options, total, unit="words" if what == "counting" else "entries")
-            bars[what].reach(done, total)
-            if done == total:
-                bars[what].close()
-
-        vectors = train_glove(options.train_prefix, **settings | {"init_from": start}, report=report, progress=progress)
+            vectors = train_glove(options.train_prefix, **arguments, progress=progress)
     else:
-        from elmo_fast.static import train_word2vec
-
-        vectors = train_word2vec(
-            options.train_prefix, algorithm=options.algo, **settings | {"init_from": start}, report=report
-        )
+        vectors = train_word2vec(options.train_prefix, algorithm=options.algo, **arguments)
     if start is not None:
         known = sum(word in start for word in vectors.words)
         _common.logger().info("%d of %d words continued from %s", known, len(vectors), options.init_from)
