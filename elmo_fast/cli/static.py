@@ -4,7 +4,7 @@ import inspect
 import itertools
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -113,27 +113,33 @@ class _TrainOptions(Computing, _OutputOptions):
     """JSON file to write the settings and a row per pass to"""
 
 
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the default of each argument of a function."""
+    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+
+
 def run_train(options: _TrainOptions) -> None:
     """Train word vectors on text of one sentence per line, words separated by spaces.
 
     gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
     shows its time and speed, and GloVe's loss (gensim's is known to be wrong).
     """
-    from elmo_fast.static import load_vectors, train_glove, train_word2vec
+    from elmo_fast import static
 
     check_output(options)
     set_up(options)
-    of_both = [inspect.signature(each).parameters for each in (train_word2vec, train_glove)]
-    own, others = of_both[:: -1 if options.algo == "glove" else 1]
-    settings: dict[str, Any] = {}
-    for name, value in vars(options).items():
-        if name in own and name != "threads":
-            settings[name] = own[name].default if value is None else value
-        elif name in others and name != "threads" and value not in (None, others[name].default):
+    glove = options.algo == "glove"
+    own = defaults_of(static.train_glove if glove else static.train_word2vec)
+    for name in ("objective", "negative", "sample", "workers", "x_max", "alpha", "symmetric", "add_contexts"):
+        if name in own or (value := getattr(options, name)) is None:
+            continue
+        if value != defaults_of(static.train_word2vec if glove else static.train_glove)[name]:
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
+    typed = {name: value for name, value in vars(options).items() if name in own and value is not None}
+    settings = {name: value for name, value in (own | typed).items() if hasattr(options, name) and name != "threads"}
     if options.objective == "hs" and options.negative is not None:
         raise ElmoFastError("--negative does nothing with --objective hs; leave it out")
-    start = None if options.init_from is None else load_vectors(options.init_from)
+    start = None if options.init_from is None else static.load_vectors(options.init_from)
     passes: list[dict[str, Any]] = []
 
     def report(epoch: Any) -> None:
@@ -146,16 +152,16 @@ def run_train(options: _TrainOptions) -> None:
         _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
 
     arguments = settings | {"init_from": start, "report": report}
-    if options.algo == "glove":
+    if glove:
         with _common.Progress(options, unit="words") as bar:
 
             def progress(what: str, done: int, total: int) -> None:
                 bar.unit = " words" if what == "counting" else " entries"
                 bar.reach(done, total)
 
-            vectors = train_glove(options.train_prefix, **arguments, progress=progress)
+            vectors = static.train_glove(options.train_prefix, **arguments, progress=progress)
     else:
-        vectors = train_word2vec(options.train_prefix, algorithm=options.algo, **arguments)
+        vectors = static.train_word2vec(options.train_prefix, algorithm=options.algo, **arguments)
     if start is not None:
         known = sum(word in start for word in vectors.words)
         _common.logger().info("%d of %d words continued from %s", known, len(vectors), options.init_from)
