@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import io
 import logging
 import os
@@ -9,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -183,6 +184,21 @@ def printed_text(path: str) -> Iterator[str]:
         yield (file := os.path.join(folder, "text"))
         with open(file, encoding="utf-8", newline="") as text:
             shutil.copyfileobj(text, sys.stdout)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, or "absent"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
 
 
 class Progress(tqdm):

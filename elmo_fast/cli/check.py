@@ -1,7 +1,6 @@
 """`elmo-fast check`: compares every kernel with its reference, and remembers the GPUs on which all are right."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -104,7 +103,10 @@ def results(checks: list[Check], device: Any) -> Iterator[tuple[Check, str | Non
 def why_wrong_in_process(check: Check, device: str) -> str | None:
     """Run a check in a process of its own, which may die or hang."""
     # Python does not shut down: a thread of autograd that wakes up meanwhile would abort a process that has answered.
-    program = "import os, sys; from elmo_fast.cli import check; check.answer(*sys.argv[1:]); os._exit(0)"
+    program = (
+        "import json, os, sys; from elmo_fast.cli import check; "
+        "print(json.dumps(check.why_wrong(*sys.argv[1:])), flush=True); os._exit(0)"
+    )
     command = [sys.executable, "-P", "-c", program, *check, device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
@@ -115,11 +117,6 @@ def why_wrong_in_process(check: Check, device: str) -> str | None:
         return f"ended by signal {-done.returncode}" if done.returncode < 0 else f"ended with status {done.returncode}"
     why: str | None = json.loads(done.stdout.splitlines()[-1])
     return why
-
-
-def answer(name: str, backend: str, precision: str, device: str) -> None:
-    """Print why a check is wrong, or null, on the last line."""
-    print(json.dumps(why_wrong(name, backend, precision, device)), flush=True)
 
 
 def why_wrong(name: str, backend: str, precision: str, device: Any) -> str | None:
@@ -181,12 +178,8 @@ def mark_of(device: Any) -> pathlib.Path:
 
     from elmo_fast.ops import _native
 
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = "absent"
     gpu, driver = torch.cuda.get_device_properties(device), DRIVER.read_bytes() if DRIVER.is_file() else b"unknown"
-    about = gpu.name, gpu.major, gpu.minor, driver, torch.__version__, torch.version.cuda, triton
+    about = gpu.name, gpu.major, gpu.minor, driver, torch.__version__, torch.version.cuda, _common.version_of("triton")
     digest = hashlib.sha256(repr(about).encode())
     compiled = [] if _native.C is None else [pathlib.Path(str(_native.C.__file__))]
     for file in [*sorted(pathlib.Path(_native.__file__).parent.rglob("*.py")), *compiled]:

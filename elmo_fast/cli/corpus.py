@@ -4,14 +4,12 @@ import pathlib
 import shlex
 from dataclasses import dataclass
 
-from elmo_fast._docstrings import docstrings
 from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast._runtime.memory import size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Parser, Reading, flag, option
+from elmo_fast.cli._parser import Reading, flag, option
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.config import DataConfig
 
 
 @dataclass(kw_only=True)
@@ -57,7 +55,9 @@ class _PrepareOptions(Reading):
     vocab_file: str | None = None
     """vocabulary, the words to predict (default: built from the text)"""
     min_count: int = MIN_COUNT
+    """if the vocabulary is built from the text: leave out words that occur less often"""
     max_vocab_size: int | None = None
+    """if the vocabulary is built from the text: its maximum size, including the three markers"""
     heldout_share: float = 0.0
     """fraction of the lines, such as 0.01, chosen by a digest of each line (so in any order of files the same ones),
     that are written to OUT_DIR-heldout in place of OUT_DIR, to evaluate on (pretrain --heldout_share)"""
@@ -66,12 +66,6 @@ class _PrepareOptions(Reading):
     ray: str | None = None
     overwrite: bool = flag()
     """replace OUT_DIR if it is a prepared folder"""
-
-    @classmethod
-    def add_to(cls, parser: Parser) -> None:
-        """Add the options, explained as for pretraining where they are the same."""
-        help = docstrings(DataConfig)
-        parser.fields(cls, help={name: help[name] for name in ("min_count", "max_vocab_size")})
 
 
 def run_prepare(options: _PrepareOptions) -> None:

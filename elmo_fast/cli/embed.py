@@ -20,7 +20,6 @@ from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_o
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.text import Source, opened_source, scan
-from elmo_fast.text.sources import Column
 from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line
 
 LAYERS = ("all", "top", "average")
@@ -154,12 +153,6 @@ def _embed_parts(options: _EmbedOptions, source: Source, process: Rank) -> None:
     embedder = _common.load_embedder(options, stateful=options.stateful)
     if process.rank == 0:
         check.remind(options.device)
-        if options.format == "parquet" and isinstance(source, Column):
-            warnings.warn(
-                f"{options.output_file}: parts do not hold the other columns of {source.name}; one process that "
-                "writes a file does",
-                stacklevel=1,
-            )
     from elmo_fast.embed.parts import embed_parts
 
     options.quiet |= process.rank > 0

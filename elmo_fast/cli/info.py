@@ -1,6 +1,5 @@
 """`elmo-fast info`: versions, the CPU, and for every op which backend runs here and why not the others."""
 
-import importlib.metadata
 import pathlib
 import platform
 import re
@@ -45,12 +44,6 @@ def machine() -> list[str]:
     from elmo_fast.errors import reinstall_command
     from elmo_fast.ops import _native, _sources
 
-    versions = []
-    for name in LIBRARIES:
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"{name} absent")
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     cpu = f"torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
@@ -62,7 +55,7 @@ def machine() -> list[str]:
         extension.append(f"{why}; rebuild it: {reinstall_command()}")
     return [
         f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
-        " | ".join(versions),
+        " | ".join(f"{name} {_common.version_of(name)}" for name in LIBRARIES),
         f"CPU: {model[1] if model else platform.machine()} | {cpu}",
         *(gpus or ["GPU: torch sees none"]),
         *extension,

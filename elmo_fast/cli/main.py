@@ -25,7 +25,7 @@ COMMANDS = {
     "prepare": ("corpus", "convert text files to the numbers that pretraining reads"),
     "pretrain": ("pretrain", "train a bidirectional language model on your own text"),
     "eval": ("eval", "measure the perplexity of held-out text under a pretrained model"),
-    "fill": ("fill", "find the words that a pretrained model expects at the gaps of a sentence, or sample sentences"),
+    "fill": ("eval", "find the words that a pretrained model expects at the gaps of a sentence, or sample sentences"),
     "plot": ("", "draw pictures: curves of a run, layer weights, words, senses of a word"),
     "plot curves": ("plot", "perplexity, speed and gradient norm of a pretraining run"),
     "plot layers": ("plot", "weight of each layer in the scalar mixes of a model or a task"),

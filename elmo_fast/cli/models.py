@@ -35,9 +35,7 @@ def run_models(options: Command) -> None:
         rows.append(
             (name, _size_of(folder) if cached else size_text, str(folder) if cached else "not downloaded", model.text)
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    _common.print_table(rows)
 
 
 def _size_of(folder: Any) -> str:

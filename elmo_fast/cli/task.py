@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elmo_fast._docstrings import docstrings
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli._common import Progress, arguments, logger, printed_text, set_up
 from elmo_fast.cli._parser import Command, Computing, Parser, flag, option
@@ -86,15 +85,10 @@ class _EvalOptions(_TaskOptions):
     label_column: str | None = None
     """of a table: column of the labels; null: as in training"""
     metric: Literal["auto", "spans", "labels"] | None = None
+    """score of a tagger: spans (F1 of spans by BIO, IOBES or BMES tags; other tags count as O) or labels (accuracy);
+    auto: as `task train` says (default: as in training)"""
     output: str | None = option(None, writes="file")
     """JSON file to write the scores to"""
-
-    @classmethod
-    def add_to(cls, parser: Parser) -> None:
-        """Add the options; the metric is explained as for training."""
-        from elmo_fast.tasks.config import TaskConfig
-
-        parser.fields(cls, help={"metric": f"{docstrings(TaskConfig)['metric']} (default: as in training)"})
 
 
 def run_eval(options: _EvalOptions) -> None:

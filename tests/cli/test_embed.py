@@ -7,7 +7,6 @@ import os
 import pathlib
 import sys
 import types
-import warnings
 
 import h5py
 import numpy as np
@@ -271,10 +270,6 @@ def test_other_columns_of_a_table_are_carried_into_parquet(toy, tmp_path, monkey
     for row, vectors in zip(table["embedding"].to_pylist(), expected(toy, stateful=False), strict=True):
         np.testing.assert_allclose(row, vectors[-1].mean(0), atol=1e-6)
     assert set(np.load(embed(path, tmp_path / "out.npz", toy, *words))) == {"embeddings", "metadata"}
-    words = ["--format", "parquet", "--shard", "0/1", "--column", "words", "--top", "-q"]
-    with warnings.catch_warnings(action="default"):
-        notes = ran("embed", path, tmp_path / "parts", *pair(toy), *words).stderr
-    assert "parts: parts do not hold the other columns of" in notes
     write("sentence")
     done = elmo_fast("embed", path, tmp_path / "new.parquet", *pair(toy), "-q", "--column", "words")
     refused(done, "the input and the output both have a column 'sentence'; rename the input's")
