@@ -48,22 +48,20 @@ def choose_device(options: Any, precision: str | None = None) -> str:
     GPU that cannot run it.
     """
     name: str = getattr(options, "device", "cpu")
-    precision = precision or getattr(options, "precision", "float32")
-    if name == "auto":
-        import torch
+    if name != "auto":
+        if getattr(options, "precision", None) == "int8":  # that of a task is checked where it is read
+            check_int8_device("int8", device_called(name, "--device"), "auto")
+        return name
+    import torch
 
-        name = options.device = "cpu"
-        if torch.cuda.is_available():
+    options.device, line = "cpu", "cpu    --device cpu, as int8 runs on CPUs only"
+    if torch.cuda.is_available():
+        if (precision or getattr(options, "precision", "float32")) != "int8":
+            options.device = "cuda"
             line = "gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU"
-            if precision == "int8":
-                line = "cpu    --device cpu, as int8 runs on CPUs only"
-            else:
-                name = options.device = "cuda"
-            if os.environ.get("RANK", "0") == "0":
-                logger().info(line)
-    elif getattr(options, "precision", None) == "int8":  # that of a task is checked where it is read
-        check_int8_device("int8", device_called(name, "--device"), "auto")
-    return name
+        if os.environ.get("RANK", "0") == "0":
+            logger().info(line)
+    return str(options.device)
 
 
 def set_up(options: Any, *, trained: bool = False, precision: str | None = None) -> Any:

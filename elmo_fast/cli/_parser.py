@@ -146,6 +146,7 @@ class Reading(Command):
     format_in: FormatIn | None = None
     column: str = "text"
     split: str = "train"
+    file_friendly_logging: bool = flag()
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):

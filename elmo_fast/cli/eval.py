@@ -32,7 +32,7 @@ class Predicting(Model):
 class _EvalOptions(Predicting, Reading):
     """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
 
-    test_prefix: str = ""
+    test_prefix: str
     """text to evaluate on: a file (text, or a table: --format_in), a glob in quotes, a folder that `elmo-fast prepare`
     wrote, or - for the standard input"""
     batch_size: int = 256
@@ -46,7 +46,6 @@ class _EvalOptions(Predicting, Reading):
     its losses in nats, and its perplexities"""
     worst: int | None = None
     """print this many lines of the highest perplexity: line (counted over all files), perplexity, words"""
-    file_friendly_logging: bool = flag()
 
 
 def run_eval(options: _EvalOptions) -> None:
@@ -56,8 +55,6 @@ def run_eval(options: _EvalOptions) -> None:
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
-    if not options.test_prefix:
-        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     counts = _common.arguments(options, "batch_size", "unroll_steps", "worst")
     check_counts(**{f"--{name}": value for name, value in counts.items()})
     model, device = load_language_model(options)
@@ -209,8 +206,7 @@ def run_fill(options: _FillOptions) -> None:
     """
     if options.scores and options.sample is not None:
         raise ElmoFastError("--scores and --sample ask for different things; give one of them")
-    if options.sample is not None and options.sample < 1:
-        raise ElmoFastError(f"--sample must be 1 or more; got {options.sample}")
+    check_counts(**{"--sample": options.sample})
     if options.sample is None and not options.sentence.strip():
         raise ElmoFastError("SENTENCE must hold a sentence, as in 'the ___ of the river .'; got nothing")
     model, _ = load_language_model(options)

@@ -21,8 +21,8 @@ from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
 COMMANDS = {
-    "vocab": ("corpus", "count the words of a corpus and write a vocabulary file"),
-    "prepare": ("corpus", "convert text files to the numbers that pretraining reads"),
+    "vocab": ("pretrain", "count the words of a corpus and write a vocabulary file"),
+    "prepare": ("pretrain", "convert text files to the numbers that pretraining reads"),
     "pretrain": ("pretrain", "train a bidirectional language model on your own text"),
     "eval": ("eval", "measure the perplexity of held-out text under a pretrained model"),
     "fill": ("eval", "find the words that a pretrained model expects at the gaps of a sentence, or sample sentences"),
@@ -36,7 +36,7 @@ COMMANDS = {
     "embed": ("embed", "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)"),
     "merge": ("embed", "join the parts that several processes of `embed` wrote into one file"),
     "neighbours": (
-        "vectors",
+        "embed",
         "find the sentences of a text nearest to a sentence, or the tokens nearest to a token in its sentence",
     ),
     "task": ("", "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict"),
@@ -57,11 +57,11 @@ COMMANDS = {
     "static convert": ("static", "convert between word2vec's files, GloVe's and our own format"),
     "static export": ("static", "export an ELMo model's word vectors, context-free or averaged over a text"),
     "cache-vocab": (
-        "vectors",
+        "embed",
         "write the context-free vector of each word of a vocabulary (bilm-tf's dump_token_embeddings)",
     ),
     "check": ("check", "compare every kernel of a GPU with plain torch"),
-    "info": ("info", "show versions, CPU, and which kernels run here and why not the others"),
+    "info": ("check", "show versions, CPU, and which kernels run here and why not the others"),
 }
 # Group of commands -> its description; "" are all.
 GROUPS = {
