@@ -149,19 +149,3 @@ def test_make_gpu_rehearses_without_a_gpu(tmp_path, capsys, monkeypatch):
 def test_a_section_that_fails_or_hangs_is_reported(program, expected, tmp_path):
     section = gpu.Section(1, "", [sys.executable, "-c", program])
     assert gpu.run(section, 1 if "while" in program else 60, tmp_path / "log") == expected
-
-
-def test_a_benchmark_that_is_stopped_leaves_what_it_has_measured(tmp_path, monkeypatch):
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    done = tmp_path / "done"
-    (tmp_path / "bench_slow.py").write_text(
-        "import pathlib, time\n"
-        "def bench_quick(benchmark):\n    benchmark.pedantic(int)\n"
-        f"def bench_slow():\n    pathlib.Path({str(done)!r}).touch()\n    time.sleep(60)\n"
-    )
-    raw = tmp_path / "raw.json"
-    words = ["-p", "no:cacheprovider", "-c", "/dev/null", "-o", "python_functions=bench_*", f"--benchmark-json={raw}"]
-    section = gpu.Section(6, "", [sys.executable, "-m", "pytest", *words, str(tmp_path / "bench_slow.py")])
-    assert gpu.run(section, 6, tmp_path / "log") == "stopped after 6 s"
-    assert done.exists()
-    assert [each["name"] for each in json.loads(raw.read_text())["benchmarks"]] == ["bench_quick"]

@@ -1,7 +1,6 @@
 """Every command that takes a model, on a model of every format: it does its work, or refuses in one sentence."""
 
 import gzip
-import json
 import shutil
 
 import pytest
@@ -182,12 +181,3 @@ def test_what_is_no_model_is_one_sentence_that_names_it(here, command, model):
 def test_the_vocabulary_of_an_nlpl_archive_is_read_and_unpacked(here):
     assert elmo_fast("convert", "--model", "12.zip", "--to", "safetensors", "--out_dir", "out").returncode == 0
     assert (here / "out" / "vocab.txt").read_text().split() == WORDS
-
-
-def test_a_model_of_the_hub_has_its_options_from_the_folder_fta(here):
-    expected, options = load_checkpoint("model.tar.gz", prefix=f"{PREFIX}_elmo_lstm.")
-    actual, fetched = load_checkpoint("hub", prefix=f"{PREFIX}_elmo_lstm.")
-    assert fetched == options == read_options("seqvec/options.json")
-    assert all(torch.equal(actual[name], expected[name]) for name in expected)
-    assert not json.loads((here / "hub" / "config.json").read_text()).keys() - {"model", "trainer"}
-    assert not (here / "hub" / "vocabulary").exists()

@@ -122,14 +122,6 @@ def test_programming_errors_keep_their_traceback(command):
         entry.main(["probe"])
 
 
-def test_help_lists_no_option_that_does_nothing():
-    for words in ("merge", "convert", "download", "upload", "vocab", "prepare", "plot layers", "report"):
-        output = elmo_fast(*words.split(), "--help").stdout
-        assert "--quiet" in output
-        assert ("--device" in output) == (words == "report")
-        assert "--seed " not in output
-
-
 def test_warnings_are_one_line(command):
     def warn(arguments):
         warnings.simplefilter("always")
