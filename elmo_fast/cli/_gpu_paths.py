@@ -51,13 +51,13 @@ def check_captured_step(precision: str, device: torch.device) -> str | None:
         reader, optimizer = make_input_reader(model.options, corpus, device), AdaGrad(model.parameters(), 0.2)
         step = Step(model, optimizer, reader, rows=2, clip_norm=0.5, state_reset=0.2, cuda_graph=cuda_graph)
         state: Any = None
-        left: dict[str, Tensor] = {**dict(model.named_parameters())}
+        left: dict[str, Tensor] = {}
         for number, batch in enumerate(batches):
             result = step(batch, state, number)
             state = result.state
             figures = (torch.as_tensor(each, device="cpu") for each in result[:3])
             left[f"figures of step {number}"] = torch.stack([each.detach() for each in figures])
-        left |= {"h": state[0], "c": state[1]}
+        left |= {"h": state[0], "c": state[1], **dict(model.named_parameters())}
         return left, 0 if step.captured is None else len(step.captured.graphs)
 
     (eager, _), (replayed, graphs) = take(False), take(True)

@@ -184,15 +184,9 @@ class Parser(jsonargparse.ArgumentParser):
     def __init__(self, description: str | None = None, **more: Any) -> None:
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
-        self._settings: list[str] = []  # the fields that are no option of the command's own
+        self.configured: list[str] = []  # the options that are fields of a configuration
         self._tuples: list[str] = []
         self._writes: dict[str, str] = {}  # "file" or "stream", of each option that names an output
-
-    def common(self) -> None:
-        """Add what every command has besides the options of `Command`: --config and --print_config."""
-        configs = "YAML, JSON or TOML file of these options; options on the command line win"
-        self.add_argument("--config", action=ConfigFile, help=configs)
-        self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
 
     def fields(
         self,
@@ -216,7 +210,7 @@ class Parser(jsonargparse.ArgumentParser):
         sentences |= help or {}
         fields = [field for field in dataclasses.fields(kind) if field.init]
         if not issubclass(kind, Command):
-            self._settings += [field.name for field in fields]
+            self.configured += [field.name for field in fields]
         for field in fields:
             name = field.name
             if name in (action.dest for action in self._actions):
@@ -238,10 +232,6 @@ class Parser(jsonargparse.ArgumentParser):
         """Parse the words after a command's name and return the value of each option, by its name."""
         values = dict(vars(self.parse_args(words)))
         return values | {name: tuple(values[name] or ()) for name in self._tuples}
-
-    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of those options that are fields of a configuration."""
-        return {name: values[name] for name in self._settings}
 
     def check_outputs(self, values: Mapping[str, Any]) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""

@@ -167,8 +167,8 @@ def remind(device: Any) -> None:
 def remember(device: Any, *, passed: bool) -> None:
     """Store that the check passed on this GPU with these versions, or remove that."""
     mark = mark_of(device)
+    mark.parent.mkdir(parents=True, exist_ok=True)
     if passed:
-        mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
     else:
         mark.unlink(missing_ok=True)

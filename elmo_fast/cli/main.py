@@ -16,7 +16,7 @@ import jsonargparse
 from elmo_fast import __version__
 from elmo_fast._runtime.memory import is_shortage, shortage_error
 from elmo_fast._runtime.threads import let_waiting_threads_sleep
-from elmo_fast.cli._parser import Parser
+from elmo_fast.cli._parser import ConfigFile, Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
@@ -82,7 +82,9 @@ def parser_of(command: str) -> Parser:
     """Return the parser of a command, from its function: its docstring and the dataclass that it takes."""
     run = function_of(command)
     parser = Parser(inspect.getdoc(run), prog=f"elmo-fast {command}")
-    parser.common()
+    configs = "YAML, JSON or TOML file of these options; options on the command line win"
+    parser.add_argument("--config", action=ConfigFile, help=configs)
+    parser._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
     inspect.signature(run).parameters["options"].annotation.add_to(parser)
     return parser
 
@@ -176,7 +178,7 @@ def run_command(name: str, words: Sequence[str]) -> int:
             values = parser.values(normalised(words, output_last=name in ("embed", "merge")))
             options = kind(**{field.name: values[field.name] for field in dataclasses.fields(kind) if field.init})
             set_up_logging(options)
-            options.settings = parser.settings(values)
+            options.settings = {name: values[name] for name in parser.configured}
             parser.check_outputs(values)
             return run(options) or 0
         except Exception as error:
@@ -214,9 +216,7 @@ def status_of(words: Sequence[str]) -> int:
         return status_of([*words[1:], "--help"])
     name, rest = command_of(words)
     if name.startswith("-") or name in GROUPS:
-        jsonargparse.set_parsing_settings(
-            add_print_completion_argument=True
-        )  # of the options of all commands, by shtab
+        jsonargparse.set_parsing_settings(add_print_completion_argument=True)  # of all options, by shtab
         if name.startswith("--print-completion"):
             parsers()[""].parse_args(normalised(words))
         else:

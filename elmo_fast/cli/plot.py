@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import TEXT, Command, Model, flag, option
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.errors import ElmoFastError, check_counts, shortened
 from elmo_fast.op_choices import Tokenizer
 
-SHOWN_MISSING = 10
 # N labels; their vectors, [N, D] float32; and additional columns of N texts, for a projector.
 Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
@@ -82,8 +81,7 @@ def _of_file(options: _VectorOptions, words: list[str], pairs: bool) -> Labelled
         words = list(vectors.words[: options.count])
     missing = [word for word in words if word not in vectors.index]
     if missing:
-        more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
-        message = f"{options.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
+        message = f"{options.vectors} has no vector for {shortened(', '.join(map(repr, missing)))}"
         if pairs or len(missing) == len(words):
             raise ElmoFastError(message)
         warnings.warn(message, stacklevel=2)
@@ -157,9 +155,6 @@ def run_layers(options: _LayersOptions) -> None:
     print(options.output)
 
 
-MOST_LISTED = 20
-
-
 @dataclass(kw_only=True)
 class _WordsOptions(_VectorOptions):
     method: Literal["tsne", "pca"] | None = None
@@ -188,8 +183,7 @@ def run_words(options: _WordsOptions) -> None:
     keywords = _common.arguments(options, "method", "arrows", "seed", "most_labels", "title")
     result = words_picture(words, matrix, options.output, **keywords)
     if result.omitted:
-        omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")
-        _common.logger().info("words whose label has no room: %s", omitted)
+        _common.logger().info("words whose label has no room: %s", shortened(", ".join(result.omitted)))
     print(options.output)
 
 

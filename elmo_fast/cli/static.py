@@ -271,7 +271,6 @@ def run_neighbours(options: _NeighboursOptions) -> None:
         )
     if not signed and not "".join(options.words).strip():
         raise ElmoFastError("give --words, as --words king night, or --analogy, as --analogy king - man + woman")
-    check_counts(**{"--topn": options.topn})
     vectors = read_vectors(options)
     # A vectors file can contain words with spaces; several words in one argument are split.
     words = [word for each in options.words for word in ([each] if each in vectors else each.split())]
