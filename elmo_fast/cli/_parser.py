@@ -11,7 +11,6 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import jsonargparse
@@ -89,12 +88,19 @@ def flag(*names: str) -> Any:
     return dataclasses.field(default=False, metadata={"names": names, "how": {"action": "store_true"}})
 
 
-@dataclass(kw_only=True)
+@typing.dataclass_transform(kw_only_default=True, field_specifiers=(option, flag))
+@dataclasses.dataclass(kw_only=True)
 class Command:
-    """The options of every command, and what it gets besides: the values of `settings`, for configurations."""
+    """The options of every command, and what it gets besides: the values of `settings`, for configurations.
+
+    Its subclasses are dataclasses too, without a decorator.
+    """
 
     quiet: bool = flag("-q")
     settings: dict[str, Any] = dataclasses.field(init=False, default_factory=dict)
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(kw_only=True)(cls)
 
     @classmethod
     def add_to(cls, parser: "Parser") -> None:
@@ -102,7 +108,6 @@ class Command:
         parser.fields(cls)
 
 
-@dataclass(kw_only=True)
 class Computing(Command):
     """The options of what computes."""
 
@@ -111,7 +116,6 @@ class Computing(Command):
     threads: int | None = None
 
 
-@dataclass(kw_only=True)
 class ModelNames(Command):
     """A pretrained model, named in one of two ways, and one of several in an archive."""
 
@@ -131,14 +135,12 @@ class ModelNames(Command):
         return self.model or os.path.dirname(self.weight_file or "")
 
 
-@dataclass(kw_only=True)
 class Model(Computing, ModelNames):
     """A pretrained model that runs."""
 
     precision: InferencePrecision = "float32"
 
 
-@dataclass(kw_only=True)
 class Reading(Command):
     """How a text is read that may be a table."""
 

@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast import __version__
@@ -25,7 +24,6 @@ LIMIT = 300  # seconds of a check's process
 Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
-@dataclass(kw_only=True)
 class _CheckOptions(Command):
     threads: int | None = None
     device: str = "cuda"
@@ -193,7 +191,6 @@ def mark_of(device: Any) -> pathlib.Path:
     return pathlib.Path(cache) / "elmo_fast" / "gpu" / digest.hexdigest()[:24]
 
 
-@dataclass(kw_only=True)
 class _InfoOptions(Computing, ModelNames):
     pass
 

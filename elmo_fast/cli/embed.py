@@ -5,7 +5,6 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from jsonargparse import ActionYesNo
@@ -28,7 +27,6 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 CONTEXT = 6  # tokens on each side of a neighbour
 
 
-@dataclass(kw_only=True)
 class _EmbedOptions(Model, Reading):
     input_file: str = option(positional=True, metavar="INPUT", help=WHAT_IS_READ)
     output_file: str = option(positional=True, metavar="OUTPUT", writes="stream")
@@ -210,7 +208,6 @@ def rank_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> R
     return rank_of_torchrun(environment) or rank_of_srun(environment)
 
 
-@dataclass(kw_only=True)
 class _MergeOptions(Command):
     parts: str = option(positional=True, metavar="PARTS")
     """folder of parts; all of them must be complete"""
@@ -233,7 +230,6 @@ def run_merge(options: _MergeOptions) -> None:
     _common.logger().info("%s: %d sentences", options.output_file, count)
 
 
-@dataclass(kw_only=True)
 class _NeighboursOptions(Model, Reading):
     text: str = option("", positional=True, metavar="TEXT", nargs="?")
     """text to search, one sentence per line, plain, .gz or .zst; - is the standard input; or as --format_in says"""
@@ -347,7 +343,6 @@ def _print_tokens(options: _NeighboursOptions, index: int) -> None:
             print(f"{rank:>3}  {token.cosine:.4f}  {corpus.place(token.line)}: {sentence}")
 
 
-@dataclass(kw_only=True)
 class _CacheVocabOptions(Model):
     vocab_file: str
     """words, one per line, such as a vocabulary"""

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast._io.atomic_file import write_json, writing
@@ -16,7 +15,6 @@ COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward
 MOST_NATS = 700.0
 
 
-@dataclass(kw_only=True)
 class Predicting(Model):
     """A model with its softmax, which says how likely words are."""
 
@@ -28,7 +26,6 @@ class Predicting(Model):
     """vocabulary of the model (default: its vocab.txt)"""
 
 
-@dataclass(kw_only=True)
 class _EvalOptions(Predicting, Reading):
     """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
 
@@ -187,7 +184,6 @@ def _lines_of(text: str, words: Any, reading: Any) -> Any:
     return lines + 1
 
 
-@dataclass(kw_only=True)
 class _FillOptions(Predicting):
     sentence: str = option("", positional=True, metavar="SENTENCE", nargs="?")
     """tokens separated by spaces (--tokenizer splits raw text), with ___ (three underscores or more) at each gap: 'the

@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import writing
@@ -43,7 +42,6 @@ def _size_of(folder: Any) -> str:
     return size(sum(file.stat().st_size for file in folder.iterdir()))
 
 
-@dataclass(kw_only=True)
 class _DownloadOptions(Command):
     name: str = option(positional=True, metavar="NAME")
     """name that `elmo-fast models` lists, such as original; or user/name, user/name@revision on the hub"""
@@ -65,7 +63,6 @@ def run_download(options: _DownloadOptions) -> None:
     print(folder)
 
 
-@dataclass(kw_only=True)
 class _UploadOptions(Command):
     folder: str = option(positional=True)
     """folder of a model; of an unfinished run: its newest checkpoint"""
@@ -132,7 +129,6 @@ WRITTEN = {
 TOLERANCE = 1e-5
 
 
-@dataclass(kw_only=True)
 class _ConvertOptions(ModelNames):
     threads: int | None = None
     softmax_file: str | None = None

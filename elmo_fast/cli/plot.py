@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,6 @@ from elmo_fast.op_choices import Tokenizer
 Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
 
-@dataclass(kw_only=True)
 class _VectorOptions(Model):
     """Options that name vectors: of a file, or of a model with --words, --word_file or --text."""
 
@@ -110,7 +108,6 @@ def in_sentences(
     return occurrences, every, vectors, number
 
 
-@dataclass(kw_only=True)
 class _CurvesOptions(Command):
     run: str = option(positional=True)
     """folder of the run (--save_dir of `elmo-fast pretrain`)"""
@@ -131,7 +128,6 @@ def run_curves(options: _CurvesOptions) -> None:
     print(output)
 
 
-@dataclass(kw_only=True)
 class _LayersOptions(Command):
     source: tuple[str, ...] = option(positional=True, nargs="+")
     """folder of a model or task, or its results.json"""
@@ -155,7 +151,6 @@ def run_layers(options: _LayersOptions) -> None:
     print(options.output)
 
 
-@dataclass(kw_only=True)
 class _WordsOptions(_VectorOptions):
     method: Literal["tsne", "pca"] | None = None
     """projection to two dimensions (default: tsne; pca with --arrows)"""
@@ -187,7 +182,6 @@ def run_words(options: _WordsOptions) -> None:
     print(options.output)
 
 
-@dataclass(kw_only=True)
 class _SensesOptions(Model):
     tokenizer: Tokenizer | None = None
     word: str
@@ -244,7 +238,6 @@ def run_senses(options: _SensesOptions) -> None:
         print(output)
 
 
-@dataclass(kw_only=True)
 class _ProjectorOptions(_VectorOptions):
     count: int = 10_000
     """maximum number of words (the first) or tokens (a sample)"""

@@ -5,7 +5,6 @@ import os
 import pathlib
 import shlex
 import sys
-from dataclasses import dataclass
 
 from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast._runtime.memory import size
@@ -16,7 +15,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
 
-@dataclass(kw_only=True)
 class _VocabOptions(Reading):
     train_prefix: str
     processes: int | None = None
@@ -48,7 +46,6 @@ def run_vocab(options: _VocabOptions) -> None:
         _common.logger().info("%s", line)
 
 
-@dataclass(kw_only=True)
 class _PrepareOptions(Reading):
     train_prefix: str
     processes: int | None = None
@@ -59,7 +56,7 @@ class _PrepareOptions(Reading):
     min_count: int = MIN_COUNT
     """if the vocabulary is built from the text: leave out words that occur less often"""
     max_vocab_size: int | None = None
-    """if the vocabulary is built from the text: its maximum size, including the three markers"""
+    """if the vocabulary is built from the text: its maximum size, including the three markers; null: no limit"""
     heldout_share: float = 0.0
     """fraction of the lines, such as 0.01, chosen by a digest of each line (so in any order of files the same ones),
     that are written to OUT_DIR-heldout in place of OUT_DIR, to evaluate on (pretrain --heldout_share)"""
@@ -122,7 +119,6 @@ def run_prepare(options: _PrepareOptions) -> None:
 _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
-@dataclass(kw_only=True)
 class _PretrainOptions(Command):
     """Options of `pretrain` besides the fields of its configuration."""
 

@@ -5,7 +5,6 @@ import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
@@ -17,7 +16,6 @@ from elmo_fast.op_choices import Tokenizer
 Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetensors"]
 
 
-@dataclass(kw_only=True)
 class _VectorsOptions(Computing):
     """The file of vectors to read, and how."""
 
@@ -31,7 +29,6 @@ class _VectorsOptions(Computing):
     """cache a text file of 32 MB or more, as FILE.cache.safetensors"""
 
 
-@dataclass(kw_only=True)
 class _OutputOptions(Command):
     """The file of vectors to write, and how."""
 
@@ -71,7 +68,6 @@ def check_output(options: _OutputOptions) -> None:
     format_to_write(options.output, options.output_format)
 
 
-@dataclass(kw_only=True)
 class _TrainOptions(Computing, _OutputOptions):
     train_prefix: str
     tokenizer: Tokenizer | None = None
@@ -172,7 +168,6 @@ def run_train(options: _TrainOptions) -> None:
         write_json(options.results, content, indent=2)
 
 
-@dataclass(kw_only=True)
 class _EvalOptions(_VectorsOptions):
     analogies: str | None = None
     """file of analogies: lines of four words; sections begin with ': NAME'"""
@@ -243,7 +238,6 @@ def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[st
     return results
 
 
-@dataclass(kw_only=True)
 class _NeighboursOptions(_VectorsOptions):
     words: tuple[str, ...] = option((), nargs="+")
     """words to look up; put the file before this option"""
@@ -287,7 +281,6 @@ def run_neighbours(options: _NeighboursOptions) -> None:
         write_json(options.results, as_json, indent=2)
 
 
-@dataclass(kw_only=True)
 class _ConvertOptions(_VectorsOptions, _OutputOptions):
     pass
 
@@ -302,7 +295,6 @@ def run_convert(options: _ConvertOptions) -> None:
     write_vectors(options, read_vectors(options))
 
 
-@dataclass(kw_only=True)
 class _ExportOptions(Model, _OutputOptions):
     tokenizer: Tokenizer | None = None
     vocab_file: str | None = None

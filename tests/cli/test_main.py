@@ -6,7 +6,6 @@ import subprocess
 import sys
 import types
 import warnings
-from dataclasses import dataclass
 
 import pytest
 
@@ -22,7 +21,6 @@ def run(*words, **options):
     return subprocess.run([sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, **options)
 
 
-@dataclass(kw_only=True)
 class ProbeOptions(Command):
     """Of a command that is there for the tests."""
 
