@@ -12,22 +12,11 @@ import pytest
 import torch
 
 import elmo_fast
-from elmo_fast import Elmo, ElmoEmbedder, ElmoVectors, batch_to_ids, static
-from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer, SoftmaxLoss
+from elmo_fast import ElmoEmbedder, ElmoVectors, batch_to_ids, static
+from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer
 from elmo_fast.compat.tensorflow_hub import Module
-from elmo_fast.modules import (
-    FullSoftmaxLoss,
-    HierarchicalSoftmaxLoss,
-    NegativeSamplingLoss,
-    SampledSoftmaxLoss,
-    ScalarMix,
-)
-from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.static import Vectors
 from elmo_fast.tasks import evaluate_task, load_task, predict_task, train_task
-from elmo_fast.tasks.features import CharacterFeatures, StaticFeatures
-from elmo_fast.tasks.heads import Classifier, Tagger
 from elmo_fast.tokens import TextTokens
 from tests.pretrain import toy as language
 from tests.support.weights import make_weights
@@ -35,7 +24,6 @@ from tests.tasks import toy as task
 
 OTHER = torch.device("cuda" if torch.cuda.is_available() else "meta")
 SENTENCES = [["the", "cat", "sat"], ["naïve"], ["the", "dog"]]
-COUNTS = torch.tensor([5, 4, 3, 2], device="cpu")
 
 
 def embed(folder):
@@ -92,64 +80,6 @@ def test_what_the_cpu_computes_is_the_same_under_another_default(call, tmp_path)
     assert results[0]
     for expected, actual in zip(*results, strict=True):
         np.testing.assert_array_equal(actual, expected)
-
-
-def losses(kind, *arguments, **settings):
-    loss = kind(4, 3, *arguments, **settings)
-    yield loss
-    for mode in (True, False):
-        yield loss.train(mode)(torch.rand(2, 3), torch.arange(2))
-
-
-def head(kind, **settings):
-    module = kind(3, 2, hidden=4, lstm_layers=0, **settings)
-    yield module
-    yield module(torch.rand(2, 2, 3), torch.tensor([2, 1]))
-
-
-def static_features():
-    features = StaticFeatures(Vectors(["the"], np.ones((1, 3), np.float32)), trainable=True)
-    yield features
-    yield features(SENTENCES)
-
-
-def character_features():
-    features = CharacterFeatures()
-    yield features
-    yield features(SENTENCES)
-
-
-def elmo():
-    model = Elmo(options_of(language.toy_config().model, 4), None, 1)
-    yield model
-    yield model(batch_to_ids(SENTENCES)[..., :12].to(OTHER))["elmo_representations"][0]
-
-
-def mixed():
-    mix = ScalarMix(2)
-    yield mix
-    yield mix([torch.rand(2, 3), torch.rand(2, 3)])
-
-
-ON_THE_DEFAULT = {
-    "elmo": elmo, "mix": mixed, "static": static_features, "characters": character_features,
-    "full": functools.partial(losses, FullSoftmaxLoss), "allennlp": functools.partial(losses, SoftmaxLoss),
-    "sampled": functools.partial(losses, SampledSoftmaxLoss, 2, sparse=True),
-    "negative": functools.partial(losses, NegativeSamplingLoss, 2, COUNTS),
-    "hierarchical": functools.partial(losses, HierarchicalSoftmaxLoss, COUNTS),
-    "tagger": functools.partial(head, Tagger, crf=True), "classifier": functools.partial(head, Classifier),
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore::elmo_fast.errors.PerformanceWarning")
-@pytest.mark.parametrize("name", ON_THE_DEFAULT)
-def test_a_module_is_made_and_runs_on_the_default_device(name):
-    """Counts of a loss stay on the CPU: a tree and a table of the noise are made of their values."""
-    with OTHER:
-        module, *results = ON_THE_DEFAULT[name]()
-    assert {each.device.type for each in (*module.parameters(), *results)} == {OTHER.type}
-    moved = module.to_empty(device="cpu")
-    assert {each.device.type for each in (*moved.parameters(), *moved.buffers())} == {"cpu"}
 
 
 def test_every_new_tensor_names_its_device():

@@ -119,65 +119,13 @@ def test_the_core_imports_nothing_around_it():
     assert not [(layer, around) for layer in core for around in MAY_IMPORT[layer] & AROUND]
 
 
-def private_names(root):
-    """Private attributes and methods of the classes of `modules`."""
-    names = set()
-    for path in root.glob("modules/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                names |= {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-                names |= {each.attr for each in ast.walk(node) if is_own(each) and isinstance(each.ctx, ast.Store)}
-    return {name for name in names if name.startswith("_") and not name.startswith("__")} - {"_apply"}
-
-
-def is_own(node):
-    """Whether this is an attribute of `self` or of `super()`."""
-    return isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "super()")
-
-
-def private_reads(root):
-    """(file, line, name) where a file outside `modules` uses a private attribute of one of its objects."""
-    names, files = private_names(root), set(root.rglob("*.py")) - set(root.glob("modules/*.py"))
-    return [
-        (str(path.relative_to(root)), node.lineno, node.attr)
-        for path in sorted(files)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in names and not is_own(node)
-    ]
-
-
-def test_attributes_of_modules_that_others_use_are_public(tmp_path):
-    assert private_reads(PACKAGE) == []
-    assert {"_elmo_lstm", "_states", "_projection"} <= private_names(PACKAGE)
-    for file, source in {"modules/a.py": "class A:\n def f(self):\n  self._x = 1\n", "b.py": "a._x\n"}.items():
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(source)
-    assert private_reads(tmp_path) == [("b.py", 1, "_x")]
-
-
-@pytest.mark.parametrize(
-    "sources",
-    [
-        {"modules/a.py": "import elmo_fast.modules.b\n", "modules/b.py": "def f():\n    from . import a\n"},
-        {"a.py": "if TYPE_CHECKING:\n    from elmo_fast.b import B\n", "b.py": "from elmo_fast.a import A\n"},
-        {
-            "m/__init__.py": "from elmo_fast.m.b import B\n",
-            "m/a.py": "from elmo_fast.m import B\n",
-            "m/b.py": "from elmo_fast.m.c import C\n",
-            "m/c.py": "from elmo_fast.m import a\n",
-        },
-    ],
-)
-def test_a_circle_is_found(tmp_path, sources):
-    """Inside functions, for type checkers, and through a name that a package's __init__ passes on."""
-    for file, source in sources.items():
-        path = tmp_path / "elmo_fast" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source)
-    (tmp_path / "elmo_fast" / "other.py").write_text("from elmo_fast.a import A\n")
-    assert {file.split("/")[-1] for file in circle(tmp_path)} == {"a.py", "b.py"} | (
-        {"c.py"} if len(sources) > 3 else set()
-    )
+def test_a_circle_is_found(tmp_path):
+    """Inside functions, and through a name that a package's __init__ passes on."""
+    (package := tmp_path / "elmo_fast" / "m").mkdir(parents=True)
+    (package / "__init__.py").write_text("from elmo_fast.m.b import B\n")
+    (package / "a.py").write_text("from elmo_fast.m import B\n")
+    (package / "b.py").write_text("def f():\n    from . import a\n")
+    assert {file.split("/")[-1] for file in circle(tmp_path)} == {"a.py", "b.py"}
 
 
 def test_imports_run_one_way():
@@ -189,21 +137,15 @@ def test_imports_run_one_way():
     ("file", "source"),
     [
         ("text/vocabulary.py", "from elmo_fast.ops import highway\n"),
-        ("text/vocabulary.py", "def f():\n    import elmo_fast.modules.elmo\n"),
         ("ops/highway/kernels.py", "from ...modules import elmo\n"),
-        ("ops/highway/__init__.py", "from elmo_fast import Elmo\n"),
         ("ops/highway/__init__.py", "from elmo_fast import _C\n"),
         ("ops/highway/kernels.py", "from elmo_fast.ops.char_cnn import kernels\n"),
         ("ops/highway/__init__.py", "from elmo_fast.ops.char_cnn import reference\n"),
         ("ops/_checks.py", "from elmo_fast.ops import highway\n"),
-        ("checkpoints/hdf5.py", "if True:\n    from elmo_fast.text import Vocabulary\n"),
-        ("modules/elmo.py", "from elmo_fast.pretrain.config import Config\n"),
         ("modules/elmo.py", "import importlib\nimportlib.import_module('elmo_fast.cli.main')\n"),
         ("modules/elmo.py", "from elmo_fast import ElmoVectors\n"),
-        ("pretrain/trainer.py", "from ..cli import main\n"),
         ("pretrain/trainer.py", "def f():\n    from elmo_fast.static import load_vectors\n"),
         ("cli/static.py", "from elmo_fast.static import load_vectors\n"),
-        ("errors.py", "from elmo_fast.text import Vocabulary\n"),
         ("plots/curve.py", "import math\n"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import io
 import logging
 import os
@@ -9,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -30,20 +31,13 @@ def logger() -> logging.Logger:
     return logging.getLogger("elmo_fast")
 
 
-class PrintableLines(logging.Formatter):
-    """Log lines may quote files and servers."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line as `printable` text."""
-        return printable(super().format(record))
-
-
 def set_up_logging(options: Command) -> None:
     """Apply -q."""
     log = logger()
     log.setLevel(logging.WARNING if options.quiet else logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PrintableLines("%(message)s"))
+    # Lines may quote files and servers.
+    handler.format = lambda record: printable(record.getMessage())  # type: ignore[method-assign]
     log.handlers[:] = [handler]
 
 
@@ -54,22 +48,20 @@ def choose_device(options: Any, precision: str | None = None) -> str:
     GPU that cannot run it.
     """
     name: str = getattr(options, "device", "cpu")
-    precision = precision or getattr(options, "precision", "float32")
-    if name == "auto":
-        import torch
+    if name != "auto":
+        if getattr(options, "precision", None) == "int8":  # that of a task is checked where it is read
+            check_int8_device("int8", device_called(name, "--device"), "auto")
+        return name
+    import torch
 
-        name = options.device = "cpu"
-        if torch.cuda.is_available():
+    options.device, line = "cpu", "cpu    --device cpu, as int8 runs on CPUs only"
+    if torch.cuda.is_available():
+        if (precision or getattr(options, "precision", "float32")) != "int8":
+            options.device = "cuda"
             line = "gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU"
-            if precision == "int8":
-                line = "cpu    --device cpu, as int8 runs on CPUs only"
-            else:
-                name = options.device = "cuda"
-            if os.environ.get("RANK", "0") == "0":
-                logger().info(line)
-    elif getattr(options, "precision", None) == "int8":  # that of a task is checked where it is read
-        check_int8_device("int8", device_called(name, "--device"), "auto")
-    return name
+        if os.environ.get("RANK", "0") == "0":
+            logger().info(line)
+    return str(options.device)
 
 
 def set_up(options: Any, *, trained: bool = False, precision: str | None = None) -> Any:
@@ -144,12 +136,10 @@ def tokenizer_of(options: Any) -> str | None:
     """Return the tokenizer that --tokenizer names, or the one stored with the model; None splits at white space."""
     from elmo_fast.checkpoints import pretrained_folder, read_options, stored_tokenizer
 
-    if options.tokenizer is not None:
-        tokenizer: str = options.tokenizer
-        return tokenizer
-    if options.options_file is not None:
+    named: str | None = options.tokenizer
+    if named is None and options.options_file is not None:
         return read_options(options.options_file).tokenizer
-    return stored_tokenizer(pretrained_folder(options.model))
+    return named or stored_tokenizer(pretrained_folder(options.model))
 
 
 def reading(options: Reading, tokenizer: str | None, text: str, queries: str | None = None) -> dict[str, Any]:
@@ -206,19 +196,33 @@ def printed_text(path: str) -> Iterator[str]:
             shutil.copyfileobj(text, sys.stdout)
 
 
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, or "absent"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
 class Progress(tqdm):
     """Progress of a long command: tqdm's bar on a terminal, a line every ten seconds into a file or a pipe.
 
-    --file_friendly_logging: lines on a terminal too, and one at the end of a command that was faster; done counts also
-    where nothing is shown; leave: whether the bar stays on the terminal when it is complete.
+    --file_friendly_logging: lines on a terminal too, and one at the end of a command that was faster; leave: whether
+    the bar stays on the terminal when it is complete. With -q these are lines that nobody sees.
     """
 
-    done = 0
     between_lines = 10.0  # seconds
 
     def __init__(self, options: Any, total: int = 0, unit: str = "tokens", *, leave: bool = True) -> None:
         self.asked = getattr(options, "file_friendly_logging", False)
-        self.lines = self.asked or not sys.stderr.isatty()
+        self.lines = self.asked or options.quiet or not sys.stderr.isatty()
         self.began = time.monotonic()
         super().__init__(
             total=total or None,
@@ -231,22 +235,20 @@ class Progress(tqdm):
             else None,
             dynamic_ncols=True,
             file=io.StringIO() if self.lines else None,
-            disable=options.quiet,
         )
 
     def add(self, count: int) -> None:
         """Count more as done."""
-        self.reach(self.done + count, self.total or 0)
+        self.reach(self.n + count, self.total or 0)
 
     def reach(self, done: int, total: int) -> None:
         """Set what is done, and of what."""
-        more, self.done, self.total = done - self.done, done, total
-        if more < 0:  # of something else
-            self.reset(total)
-            more = done
-        self.update(more)
+        if done < self.n:  # of something else
+            self.reset()
+        self.total = total
+        self.update(done - self.n)
         is_long = self.asked or self.seconds >= self.between_lines
-        if self.lines and is_long and not self.disable and done == total != self.last_print_n:
+        if self.lines and is_long and done == total != self.last_print_n:
             self.refresh()
 
     def read(self, done: int, total: int, words: int) -> None:

@@ -11,7 +11,6 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import jsonargparse
@@ -73,17 +72,15 @@ def option(
     default: Any = dataclasses.MISSING,
     *,
     positional: bool = False,
-    writes: Literal["", "file", "stream", "folder"] = "",
-    files: tuple[str, ...] = ("",),
+    writes: Literal["", "file", "stream"] = "",
     **how: Any,
 ) -> Any:
     """Return a field of a command's options, as one that has a type and a default alone needs none.
 
-    writes: what a command writes there: a file, a file or with "-" the standard output, or these `files` of a folder;
-    how: further arguments of argparse's add_argument, such as metavar and nargs
+    writes: what a command writes there: a file, or a file or with "-" the standard output; how: further arguments of
+    argparse's add_argument, such as metavar and nargs
     """
-    metadata = {"positional": positional, "writes": writes, "files": files, "how": how}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={"positional": positional, "writes": writes, "how": how})
 
 
 def flag(*names: str) -> Any:
@@ -91,12 +88,19 @@ def flag(*names: str) -> Any:
     return dataclasses.field(default=False, metadata={"names": names, "how": {"action": "store_true"}})
 
 
-@dataclass(kw_only=True)
+@typing.dataclass_transform(kw_only_default=True, field_specifiers=(option, flag))
+@dataclasses.dataclass(kw_only=True)
 class Command:
-    """The options of every command, and what it gets besides: the values of `settings`, for configurations."""
+    """The options of every command, and what it gets besides: the values of `settings`, for configurations.
+
+    Its subclasses are dataclasses too, without a decorator.
+    """
 
     quiet: bool = flag("-q")
     settings: dict[str, Any] = dataclasses.field(init=False, default_factory=dict)
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(kw_only=True)(cls)
 
     @classmethod
     def add_to(cls, parser: "Parser") -> None:
@@ -104,7 +108,6 @@ class Command:
         parser.fields(cls)
 
 
-@dataclass(kw_only=True)
 class Computing(Command):
     """The options of what computes."""
 
@@ -113,7 +116,6 @@ class Computing(Command):
     threads: int | None = None
 
 
-@dataclass(kw_only=True)
 class ModelNames(Command):
     """A pretrained model, named in one of two ways, and one of several in an archive."""
 
@@ -133,14 +135,12 @@ class ModelNames(Command):
         return self.model or os.path.dirname(self.weight_file or "")
 
 
-@dataclass(kw_only=True)
 class Model(Computing, ModelNames):
     """A pretrained model that runs."""
 
     precision: InferencePrecision = "float32"
 
 
-@dataclass(kw_only=True)
 class Reading(Command):
     """How a text is read that may be a table."""
 
@@ -148,33 +148,24 @@ class Reading(Command):
     format_in: FormatIn | None = None
     column: str = "text"
     split: str = "train"
-
-
-MOST_CONFIG = 1 << 20  # characters of a --config, which may be a pipe
+    file_friendly_logging: bool = flag()
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):
     """jsonargparse's --config, which also reads TOML, pipes and the parser's presets; its errors name the file."""
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
-        path, presets = values, parser.presets
-        if presets and not os.path.exists(path):
-            if path not in presets:
-                known = ", ".join(presets)
-                hint = did_you_mean(path, presets)
-                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
-            path = presets[path]
+        path = values if os.path.exists(values) else parser.presets.get(values, values)
+        if parser.presets and not os.path.exists(path):
+            known = f"presets: {', '.join(parser.presets)}{did_you_mean(path, parser.presets)}"
+            raise ElmoFastError(f"--config {path}: neither a file nor a preset; {known}")
         try:
             with open(path, encoding="utf-8-sig") as file:
-                text = file.read(MOST_CONFIG + 1)
-            if len(text) > MOST_CONFIG:
-                raise ValueError(f"more than {MOST_CONFIG:,} characters, which is no file of options")
+                text = file.read()
             if path.endswith(".toml"):
                 import tomllib
 
                 text = json.dumps(tomllib.loads(text), default=str)
-            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-                raise ValueError("an alias (*NAME) is not read; write out the value")  # a few lines may hold millions
             options = jsonargparse.get_loader("yaml")(text)
             if not isinstance(options, dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")
@@ -195,15 +186,9 @@ class Parser(jsonargparse.ArgumentParser):
     def __init__(self, description: str | None = None, **more: Any) -> None:
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
-        self._settings: list[str] = []  # the fields that are no option of the command's own
+        self.configured: list[str] = []  # the options that are fields of a configuration
         self._tuples: list[str] = []
-        self._writes: dict[str, Mapping[str, Any]] = {}
-
-    def common(self) -> None:
-        """Add what every command has besides the options of `Command`: --config and --print_config."""
-        configs = "YAML, JSON or TOML file of these options; options on the command line win"
-        self.add_argument("--config", action=ConfigFile, help=configs)
-        self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
+        self._writes: dict[str, str] = {}  # "file" or "stream", of each option that names an output
 
     def fields(
         self,
@@ -227,7 +212,7 @@ class Parser(jsonargparse.ArgumentParser):
         sentences |= help or {}
         fields = [field for field in dataclasses.fields(kind) if field.init]
         if not issubclass(kind, Command):
-            self._settings += [field.name for field in fields]
+            self.configured += [field.name for field in fields]
         for field in fields:
             name = field.name
             if name in (action.dest for action in self._actions):
@@ -236,7 +221,7 @@ class Parser(jsonargparse.ArgumentParser):
             if typing.get_origin(field.type) is tuple:
                 self._tuples.append(name)
             if field.metadata.get("writes"):
-                self._writes[name] = field.metadata
+                self._writes[name] = field.metadata["writes"]
             names = [*field.metadata.get("names", ()), f"--{name}", *(other_names or {}).get(name, [])]
             how = _arguments(field.type, default, dict(field.metadata.get("how", {})))
             how["help"] = how.get("help") or sentences[name]
@@ -250,23 +235,15 @@ class Parser(jsonargparse.ArgumentParser):
         values = dict(vars(self.parse_args(words)))
         return values | {name: tuple(values[name] or ()) for name in self._tuples}
 
-    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of those options that are fields of a configuration."""
-        return {name: values[name] for name in self._settings}
-
     def check_outputs(self, values: Mapping[str, Any]) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""
-        outputs = []
-        for name, about in self._writes.items():
-            for value in _texts(values[name]):
-                if value == "-":
-                    if about["writes"] != "stream":
-                        raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
-                    continue
-                folder = os.path.dirname(value) or "."
-                if about["writes"] != "folder" and not os.path.isdir(folder):
-                    raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; create it first")
-                outputs += [(name, os.path.join(value, file) if file else value) for file in about["files"]]
+        outputs = [(name, path) for name in self._writes for path in _texts(values[name])]
+        for name, path in outputs:
+            if path == "-" and self._writes[name] != "stream":
+                raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
+            if not os.path.isdir(folder := os.path.dirname(path) or "."):
+                raise ElmoFastError(f"{name} {path!r}: there is no folder {folder!r}; create it first")
+        outputs = [(name, path) for name, path in outputs if path != "-"]
         defaults = {action.dest: action.default for action in self._actions}  # which name no file
         inputs = [
             (name, file)

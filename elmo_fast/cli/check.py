@@ -1,27 +1,29 @@
-"""`elmo-fast check`: compares every kernel with its reference, and remembers the GPUs on which all are right."""
+"""`elmo-fast check` and `elmo-fast info`: whether every kernel is right on this machine, and which run here."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import pathlib
+import platform
+import re
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from typing import Any
 
+from elmo_fast import __version__
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Command
+from elmo_fast.cli._parser import Command, Computing, ModelNames
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
+CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
+LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
 LIMIT = 300  # seconds of a check's process
 Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
-@dataclass(kw_only=True)
 class _CheckOptions(Command):
     threads: int | None = None
     device: str = "cuda"
@@ -104,7 +106,10 @@ def results(checks: list[Check], device: Any) -> Iterator[tuple[Check, str | Non
 def why_wrong_in_process(check: Check, device: str) -> str | None:
     """Run a check in a process of its own, which may die or hang."""
     # Python does not shut down: a thread of autograd that wakes up meanwhile would abort a process that has answered.
-    program = "import os, sys; from elmo_fast.cli import check; check.answer(*sys.argv[1:]); os._exit(0)"
+    program = (
+        "import json, os, sys; from elmo_fast.cli import check; "
+        "print(json.dumps(check.why_wrong(*sys.argv[1:])), flush=True); os._exit(0)"
+    )
     command = [sys.executable, "-P", "-c", program, *check, device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
@@ -115,11 +120,6 @@ def why_wrong_in_process(check: Check, device: str) -> str | None:
         return f"ended by signal {-done.returncode}" if done.returncode < 0 else f"ended with status {done.returncode}"
     why: str | None = json.loads(done.stdout.splitlines()[-1])
     return why
-
-
-def answer(name: str, backend: str, precision: str, device: str) -> None:
-    """Print why a check is wrong, or null, on the last line."""
-    print(json.dumps(why_wrong(name, backend, precision, device)), flush=True)
 
 
 def why_wrong(name: str, backend: str, precision: str, device: Any) -> str | None:
@@ -165,8 +165,8 @@ def remind(device: Any) -> None:
 def remember(device: Any, *, passed: bool) -> None:
     """Store that the check passed on this GPU with these versions, or remove that."""
     mark = mark_of(device)
+    mark.parent.mkdir(parents=True, exist_ok=True)
     if passed:
-        mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
     else:
         mark.unlink(missing_ok=True)
@@ -181,15 +181,108 @@ def mark_of(device: Any) -> pathlib.Path:
 
     from elmo_fast.ops import _native
 
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = "absent"
     gpu, driver = torch.cuda.get_device_properties(device), DRIVER.read_bytes() if DRIVER.is_file() else b"unknown"
-    about = gpu.name, gpu.major, gpu.minor, driver, torch.__version__, torch.version.cuda, triton
+    about = gpu.name, gpu.major, gpu.minor, driver, torch.__version__, torch.version.cuda, _common.version_of("triton")
     digest = hashlib.sha256(repr(about).encode())
     compiled = [] if _native.C is None else [pathlib.Path(str(_native.C.__file__))]
     for file in [*sorted(pathlib.Path(_native.__file__).parent.rglob("*.py")), *compiled]:
         digest.update(file.read_bytes())
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(cache) / "elmo_fast" / "gpu" / digest.hexdigest()[:24]
+
+
+class _InfoOptions(Computing, ModelNames):
+    pass
+
+
+def run_info(options: _InfoOptions) -> None:
+    """Show versions, the CPU, and which kernels run here and why not the others.
+
+    With --model, or --options_file and --weight_file, reads and checks a model and describes it instead.
+    """
+    device = _common.set_up(options)
+    if not _common.names_model(options):
+        print("\n".join([*machine(), *precisions(), "", *backends(device)]))
+        return
+    from elmo_fast.checkpoints import format_of
+    from elmo_fast.pretrain.model_card import described_model
+
+    _common.resolve_model(options)
+    rows = described_model(*_common.load_state(options))
+    for name, value in {"format": format_of(options.weights), **rows}.items():
+        print(f"{name}: {value}")
+
+
+def machine() -> list[str]:
+    """Return the versions, the CPU, the GPUs, and what the extension has."""
+    import torch
+
+    from elmo_fast.errors import reinstall_command
+    from elmo_fast.ops import _native, _sources
+
+    text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    cpu = f"torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    gpus = [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    extension = [f"C++ extension: no: {_native.WHY_NOT}"]
+    if _native.C is not None:
+        extension = [f"C++ extension: {_native.C.__file__}"]
+    if (why := _sources.why_stale(pathlib.Path(__file__).parents[2])) is not None:
+        extension.append(f"{why}; rebuild it: {reinstall_command()}")
+    return [
+        f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
+        " | ".join(f"{name} {_common.version_of(name)}" for name in LIBRARIES),
+        f"CPU: {model[1] if model else platform.machine()} | {cpu}",
+        *(gpus or ["GPU: torch sees none"]),
+        *extension,
+    ]
+
+
+def precisions() -> list[str]:
+    """Return what runs each precision's matrix products on this CPU."""
+    from elmo_fast.op_choices import INFERENCE_PRECISIONS
+    from elmo_fast.ops import _native
+    from elmo_fast.ops._native import products_on_cpu
+
+    used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
+    return [
+        f"matrix products on the CPU{used}:",
+        *(f"  {name}: {products_on_cpu(name)}" for name in INFERENCE_PRECISIONS),
+    ]
+
+
+def backends(device: Any) -> list[str]:
+    """Return a line per op: the backend it chooses, and the refusals of preferred backends for this device.
+
+    A missing extension is reported once, above the ops.
+    """
+    import torch
+
+    # Importing an op registers it.
+    import elmo_fast.static.glove  # noqa: F401
+    from elmo_fast.errors import ElmoFastError
+    from elmo_fast.ops import PRECISIONS, _native, explain, op_names
+    from elmo_fast.ops._dispatch import made_for
+
+    unchecked = reminder(device)
+    lines = [f"ops on {device}:", *([unchecked] if unchecked else [])]
+    width = max(map(len, op_names()), default=0)
+    for op in op_names():
+        chosen: dict[str, list[str]] = {}
+        for precision in PRECISIONS:
+            try:
+                choice = explain(op, device, torch.float32, precision)
+                refusals = [(name, reason) for name, reason in choice.refusals.items() if made_for(name, device)]
+                why = "; ".join(
+                    f"not {name}: {'no C++ extension' if reason == _native.WHY_NOT else reason}"
+                    for name, reason in refusals
+                )
+                if not why and choice.backend == "reference" and device.type == "cpu":
+                    why = "plain torch is as fast here"
+                chosen.setdefault(choice.backend + (f" ({why})" if why else ""), []).append(precision)
+            except ElmoFastError as error:
+                chosen.setdefault(f"none: {error}", []).append(precision)
+        for text, served in chosen.items():
+            scope = "" if len(served) == len(PRECISIONS) else f" [{', '.join(served)}]"
+            lines.append(f"  {op:<{width}}  {text}{scope}")
+    return lines

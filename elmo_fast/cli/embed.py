@@ -1,11 +1,10 @@
-"""`elmo-fast embed`: vectors of every token of a text file, in the form and the file layout of `allennlp elmo`."""
+"""`elmo-fast embed`, `merge`, `neighbours` and `cache-vocab`: vectors of tokens, written or searched."""
 
 import dataclasses
 import os
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from jsonargparse import ActionYesNo
@@ -19,15 +18,16 @@ from elmo_fast.cli._parser import WHAT_IS_READ, Command, Model, Parser, Reading,
 from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
-from elmo_fast.text import Source, opened_source, scan
+from elmo_fast.text import Source, opened_source, read_words, scan
+from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import Column
 from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
+CONTEXT = 6  # tokens on each side of a neighbour
 
 
-@dataclass(kw_only=True)
 class _EmbedOptions(Model, Reading):
     input_file: str = option(positional=True, metavar="INPUT", help=WHAT_IS_READ)
     output_file: str = option(positional=True, metavar="OUTPUT", writes="stream")
@@ -62,7 +62,6 @@ class _EmbedOptions(Model, Reading):
     part_lines: int | None = None
     """lines per part, a multiple of 16 times --batch_size (default: about eight parts per process, each at most 256
     times --batch_size)"""
-    file_friendly_logging: bool = flag()
     cuda_device: int | None = None
     """number of the GPU, or -1 for the CPU: --device as AllenNLP has it"""
     vocab_path: str | None = None
@@ -139,8 +138,8 @@ def _embed_alone(options: _EmbedOptions, source: Source, tokenizer: str | None) 
             pool=options.pool,
             progress=progress.reach,
         )
-    speed = int(progress.done / max(progress.seconds, 1e-9))
-    summary = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({speed} tok/s)"
+    speed = int(progress.n / max(progress.seconds, 1e-9))
+    summary = f"{len(text)} sentences, {progress.n} tokens in {duration(progress.seconds)} ({speed} tok/s)"
     name = "standard output" if options.output_file == STANDARD_OUTPUT else options.output_file
     _common.logger().info("%s: %s", name, summary)
 
@@ -216,7 +215,6 @@ def rank_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> R
     return rank_of_torchrun(environment) or rank_of_srun(environment)
 
 
-@dataclass(kw_only=True)
 class _MergeOptions(Command):
     parts: str = option(positional=True, metavar="PARTS")
     """folder of parts; all of them must be complete"""
@@ -237,3 +235,145 @@ def run_merge(options: _MergeOptions) -> None:
     with _common.Progress(options, unit="sentences") as progress:
         count = merge_parts(options.parts, options.output_file, options.format, progress.reach)
     _common.logger().info("%s: %d sentences", options.output_file, count)
+
+
+class _NeighboursOptions(Model, Reading):
+    text: str = option("", positional=True, metavar="TEXT", nargs="?")
+    """text to search, one sentence per line, plain, .gz or .zst; - is the standard input; or as --format_in says"""
+    corpus: str = ""
+    """same as TEXT"""
+    query: str = ""
+    """sentence whose nearest sentences to list; with --index: that has the token"""
+    query_file: str | None = None
+    """text with many queries, in place of --query: one per line, or any file that TEXT can be"""
+    index: int | None = None
+    """position of a token in --query, from 0: list the nearest tokens, not sentences; TEXT and --query are split by the
+    same --tokenizer"""
+    topn: int = 10
+    layer: str | None = None
+    """layer: "top", "average", "all" (one list per layer) or a number from 0 (default: average; with --index: top)"""
+    pool: Pool | None = None
+    """vector of a sentence: the mean or max of its tokens, or first_last, the forward half of the last one and the
+    backward half of the first (default: mean)"""
+    batch_size: int | None = None
+    max_tokens: int | None = None
+    remove_components: int | None = None
+    """of sentences: subtract the mean of all vectors (0), or also their first principal components (1, 2, ...)"""
+    cache: str | None = option(None, writes="file")
+    """folder for the vectors of TEXT, which the first command writes and later ones read; refused if TEXT, the model or
+    an option of the vectors has changed; it takes 4 bytes x sentences (with --index: tokens) x width (1024 in the
+    original model) per layer"""
+
+
+def run_neighbours(options: _NeighboursOptions) -> None:
+    """List the sentences of a text that are nearest to a sentence, by the cosine of their vectors.
+
+    With --index, list the tokens of the text that are nearest to one token of the sentence.
+    """
+    if bool(options.text) == bool(options.corpus):
+        raise ElmoFastError("name one text, as TEXT or with --corpus")
+    options.corpus = options.corpus or options.text
+    _common.resolve_model(options, default="mini")
+    if options.index is None:
+        _print_sentences(options)
+    else:
+        _print_tokens(options, options.index)
+
+
+def _print_sentences(options: _NeighboursOptions) -> None:
+    from elmo_fast import SentenceIndex
+    from elmo_fast.embed.layers import layer_names
+
+    stored = _common.tokenizer_of(options)
+    tokenizer: Any = stored or "whitespace"
+    queries = _queries(options, tokenizer)
+    reading = _common.reading(options, tokenizer, options.corpus, options.query_file)
+    with opened_source(options.corpus, **reading) as corpus:
+        bilm = _common.load_embedder(dataclasses.replace(options, tokenizer=None)).elmo_bilm  # of any text, one digest
+        layers = _common.layer_of(options.layer or "average")
+        with _common.Progress(options) as progress:
+            index = SentenceIndex.build(
+                bilm,
+                corpus,
+                layers=layers,
+                pool=options.pool or "mean",
+                tokenizer=tokenizer,
+                progress=progress.reach,
+                **_common.arguments(options, "cache", "remove_components", "batch_size", "max_tokens"),
+            )
+            words = [words for _, words in queries]
+            names = layer_names(layers, bilm.num_layers)
+            results = {name: index.search(words, options.topn, layer=name) for name in names}
+    found = [sentence.text for near in results.values() for each in near for sentence in each]
+    lines = [*(query for query, _ in queries), *found]
+    if stored is None and first_raw_line(lines, [len(line.split()) for line in lines]) is not None:
+        warnings.warn(f"{options.corpus} {RAW_TEXT_ADVICE}", stacklevel=1)
+    for number, (query, _) in enumerate(queries):
+        for name, near in results.items():
+            print(f"{query}   layer {name}")
+            for rank, sentence in enumerate(near[number], start=1):
+                text = " ".join(sentence.text.split())  # a value of a table may have several lines
+                print(f"{rank:>3}  {sentence.cosine:.4f}  {corpus.place(sentence.number)}: {text}")
+
+
+def _queries(options: _NeighboursOptions, tokenizer: str | None) -> list[tuple[str, list[str]]]:
+    """Return each query's text and tokens."""
+    if options.query and options.query_file is not None:
+        raise ElmoFastError("--query and --query_file both name queries; give one of them")
+    split = tokenizer_of(tokenizer)
+    queries = [(options.query, split(options.query))] if options.query_file is None else []
+    if options.query_file is not None:
+        with opened_source(options.query_file, column=options.column, tokenizer=tokenizer) as asked:
+            queries += [(asked.shown(each), each.tokens) for each in asked.sentences() if each.tokens]
+        if not queries:
+            raise ElmoFastError(f"--query_file {options.query_file} must have a query of at least one word; got none")
+    if not queries[0][1]:
+        raise ElmoFastError("give a query of at least one word with --query, or a file of them with --query_file")
+    return queries
+
+
+def _print_tokens(options: _NeighboursOptions, index: int) -> None:
+    from elmo_fast.tokens import check_query, in_context, nearest_tokens
+
+    for name in ("pool", "remove_components", "query_file"):
+        if getattr(options, name) is not None:
+            raise ElmoFastError(f"--{name} is for sentences, and --index for tokens; leave out one of them")
+    tokenizer = _common.tokenizer_of(options)
+    query = tokenizer_of(tokenizer)(options.query)
+    check_query(query, index, options.topn)
+    with opened_source(options.corpus, **_common.reading(options, tokenizer, options.corpus)) as corpus:
+        bilm = _common.load_embedder(options).elmo_bilm
+        with _common.Progress(options) as progress:
+            layers = _common.layer_of(options.layer or "top")
+            keywords = _common.arguments(options, "topn", "cache", "batch_size", "max_tokens")
+            results = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **keywords)
+    for name, near in results.items():
+        print(f"{in_context(query, index, CONTEXT, ellipsis='...')}   layer {name}")
+        for rank, token in enumerate(near, start=1):
+            sentence = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
+            print(f"{rank:>3}  {token.cosine:.4f}  {corpus.place(token.line)}: {sentence}")
+
+
+class _CacheVocabOptions(Model):
+    vocab_file: str
+    """words, one per line, such as a vocabulary"""
+    output: str = option(writes="file")
+    """HDF5 file to write"""
+    batch_size: int = 1024
+    """words per batch"""
+    file_friendly_logging: bool = flag()
+
+
+def run_cache_vocab(options: _CacheVocabOptions) -> None:
+    """Write the dataset `embedding` [words, D]: the character encoder's vector of every word.
+
+    A row is a line of --vocab_file, also if it is blank or a marker (<S>, </S>, <UNK>), of which there may be none.
+    """
+    from elmo_fast.static import write_word_vectors
+
+    _common.resolve_model(options)
+    words, file = read_words(options.vocab_file), options.output
+    bilm = _common.load_embedder(options).elmo_bilm
+    with _common.Progress(options, len(words), unit="words") as progress:
+        write_word_vectors(bilm, words, file, batch_size=options.batch_size, progress=progress.add)
+    _common.logger().info("%s: %d words in %s", file, progress.n, duration(progress.seconds))

@@ -1,7 +1,7 @@
-"""`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
+"""`elmo-fast eval` and `elmo-fast fill`: what a pretrained language model says of held-out text, and of a sentence."""
 
 import contextlib
-from dataclasses import dataclass
+import re
 from typing import Any
 
 from elmo_fast._io.atomic_file import write_json, writing
@@ -13,10 +13,8 @@ from elmo_fast.op_choices import Tokenizer
 # Of the table of sentences; and the largest argument of exp without overflow.
 COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
 MOST_NATS = 700.0
-ROWS_AT_ONCE = 1 << 14
 
 
-@dataclass(kw_only=True)
 class Predicting(Model):
     """A model with its softmax, which says how likely words are."""
 
@@ -28,11 +26,10 @@ class Predicting(Model):
     """vocabulary of the model (default: its vocab.txt)"""
 
 
-@dataclass(kw_only=True)
 class _EvalOptions(Predicting, Reading):
     """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
 
-    test_prefix: str = ""
+    test_prefix: str
     """text to evaluate on: a file (text, or a table: --format_in), a glob in quotes, a folder that `elmo-fast prepare`
     wrote, or - for the standard input"""
     batch_size: int = 256
@@ -46,16 +43,15 @@ class _EvalOptions(Predicting, Reading):
     its losses in nats, and its perplexities"""
     worst: int | None = None
     """print this many lines of the highest perplexity: line (counted over all files), perplexity, words"""
-    file_friendly_logging: bool = flag()
 
 
 def run_eval(options: _EvalOptions) -> None:
     """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
+    import numpy as np
+
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
-    if not options.test_prefix:
-        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     counts = _common.arguments(options, "batch_size", "unroll_steps", "worst")
     check_counts(**{f"--{name}": value for name, value in counts.items()})
     model, device = load_language_model(options)
@@ -75,10 +71,13 @@ def run_eval(options: _EvalOptions) -> None:
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")
-        if perplexity.sentences is not None and options.worst is not None:
-            _print_worst(options.worst, text, corpus, perplexity.sentences, reading)
-        if perplexity.sentences is not None and options.per_sentence is not None:
-            _write_table(options.per_sentence, text, corpus, perplexity.sentences, reading)
+        if perplexity.sentences is not None:
+            words = corpus.places(np.arange(corpus.sentences))[1] - 1
+            lines = _lines_of(text, words, reading)
+            if options.worst is not None:
+                _print_worst(options.worst, corpus, lines, words, perplexity.sentences)
+            if options.per_sentence is not None:
+                _write_table(options.per_sentence, lines, words, perplexity.sentences)
     if options.output is not None:
         figures = {
             "perplexity": perplexity.mean,
@@ -135,48 +134,35 @@ def _read(text: str, vocabulary: Any, reading: Any) -> Any:
     return corpus
 
 
-def _write_table(path: str, text: str, corpus: Any, losses: Any, reading: Any) -> None:
+def _write_table(path: str, lines: Any, words: Any, losses: Any) -> None:
     """Write one row per sentence, separated by tabs, below a header of COLUMNS.
 
-    text: the source of the corpus, a file, a glob or a prepared folder; losses: of each sentence with its end, in nats,
-    [2, sentences]; reading: how the text was read. Perplexities are over words and sentence end; the last is that of
-    the mean loss.
-
-    Raises ElmoFastError if the text has changed since it was read; OSError.
+    lines, words: of each sentence, [sentences]; losses: in nats, with its end, [2, sentences]. Perplexities are over
+    words and sentence end; the last is that of the mean loss.
     """
     import numpy as np
 
-    _, positions = corpus.places(np.arange(corpus.sentences))
-    lines, words = _lines_of(text, positions - 1, reading), positions - 1
+    means = np.stack([*losses, losses.mean(0)]) / (words + 1)
+    rows = np.stack([lines, words, *losses, *np.exp(np.minimum(means, MOST_NATS))], axis=1)
+    formats = ["%d", "%d", *["%.8g"] * 5]
     with writing(path) as file:
-        file.write(("\t".join(COLUMNS) + "\n").encode())
-        for first in range(0, len(words), ROWS_AT_ONCE):
-            part = slice(first, first + ROWS_AT_ONCE)
-            means = np.stack([*losses[:, part], losses[:, part].mean(0)]) / positions[part]
-            numbers = np.concatenate([losses[:, part], np.exp(np.minimum(means, MOST_NATS))]).T.tolist()
-            for line, count, row in zip(lines[part].tolist(), words[part].tolist(), numbers, strict=True):
-                losses_and_perplexities = "\t".join(f"{number:.8g}" for number in row)
-                file.write(f"{line}\t{count}\t{losses_and_perplexities}\n".encode())
+        np.savetxt(file, rows, formats, delimiter="\t", header="\t".join(COLUMNS), comments="")
     _common.logger().info("%s: %d lines with their perplexities", path, len(words))
 
 
-def _print_worst(count: int, text: str, corpus: Any, losses: Any, reading: Any) -> None:
-    """Print the sentences of the highest perplexity, the highest first; arguments as `_write_table`'s.
-
-    Raises ElmoFastError if the text has changed since it was read.
-    """
+def _print_worst(count: int, corpus: Any, lines: Any, words: Any, losses: Any) -> None:
+    """Print the sentences of the highest perplexity, the highest first; arguments as `_write_table`'s."""
     import numpy as np
 
-    begins, positions = corpus.places(np.arange(corpus.sentences))
-    means = losses.mean(0) / positions
-    lines = _lines_of(text, positions - 1, reading)
+    means = losses.mean(0) / (words + 1)
+    begins, positions = corpus.places(worst := np.argsort(-means, kind="stable")[:count])
     rows = [("line", "perplexity", "words")]
-    for index in np.argsort(-means, kind="stable")[:count].tolist():
-        perplexity = f"{np.exp(min(means[index], MOST_NATS)):.8g}"
-        rows.append((str(lines[index]), perplexity, printable(" ".join(corpus.words(begins[index], positions[index])))))
+    for index, begin, number in zip(worst, begins, positions, strict=True):
+        text = printable(" ".join(corpus.words(begin, number)))
+        rows.append((str(lines[index]), f"{np.exp(min(means[index], MOST_NATS)):.8g}", text))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for line, perplexity, words in rows:
-        print(f"{line:>{widths[0]}}  {perplexity:>{widths[1]}}  {words}")
+    for line, perplexity, text in rows:
+        print(f"{line:>{widths[0]}}  {perplexity:>{widths[1]}}  {text}")
 
 
 def _lines_of(text: str, words: Any, reading: Any) -> Any:
@@ -196,3 +182,62 @@ def _lines_of(text: str, words: Any, reading: Any) -> Any:
     if not np.array_equal(counts[lines], words):
         raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")
     return lines + 1
+
+
+class _FillOptions(Predicting):
+    sentence: str = option("", positional=True, metavar="SENTENCE", nargs="?")
+    """tokens separated by spaces (--tokenizer splits raw text), with ___ (three underscores or more) at each gap: 'the
+    ___ of the river .'; a gap at the end is the next word"""
+    topn: int = 5
+    scores: bool = flag()
+    """print the probability of each token of SENTENCE in both directions, in place of filling gaps"""
+    sample: int | None = option(None, metavar="N")
+    """write N sentences that begin with SENTENCE, drawn word by word from the forward direction"""
+
+
+def run_fill(options: _FillOptions) -> None:
+    """Print the likeliest words for each gap of a sentence, by both directions of a pretrained model.
+
+    Needs a model with its softmax and vocabulary, such as the save_dir of `elmo-fast pretrain`.
+    """
+    if options.scores and options.sample is not None:
+        raise ElmoFastError("--scores and --sample ask for different things; give one of them")
+    check_counts(**{"--sample": options.sample})
+    if options.sample is None and not options.sentence.strip():
+        raise ElmoFastError("SENTENCE must hold a sentence, as in 'the ___ of the river .'; got nothing")
+    model, _ = load_language_model(options)
+    tokens = _tokens(options, model)
+    if "___" in tokens and (options.scores or options.sample is not None):
+        raise ElmoFastError("--scores and --sample fill no gap and would read ___ as a word; leave it out, or them")
+    if options.sample is not None:
+        import torch
+
+        generator = torch.Generator().manual_seed(options.seed)
+        for _ in range(options.sample):
+            print(printable(" ".join(model.sample(tokens, generator=generator))))
+        return
+    rows: list[tuple[str, ...]]
+    if options.scores:
+        scores = model.score(tokens)
+        print("ln p of each token after those before it, and before those after it")
+        rows = [("token", "forward", "backward")]
+        rows += [(each.token, f"{each.forward:.4f}", f"{each.backward:.4f}") for each in scores]
+        if unknown := [token for token in dict.fromkeys(tokens) if token not in model.vocabulary]:
+            print(printable(f"outside the vocabulary, as likely as <UNK>: {' '.join(unknown)}"))
+    else:
+        rows = [("gap", "word", "probability")]
+        for number, words in enumerate(model.fill(tokens, topn=options.topn), start=1):
+            rows += [(str(number), each.word, f"{each.probability:.4f}") for each in words]
+    _common.print_table(rows)
+
+
+def _tokens(options: _FillOptions, model: Any) -> list[str]:
+    """Return the tokens of the sentence, gaps whole, whatever the tokenizer makes of them."""
+    from elmo_fast.pretrain.language_model import GAP
+    from elmo_fast.text import tokenizer
+
+    split, tokens = tokenizer(options.tokenizer or model.options.tokenizer), list[str]()
+    for number, part in enumerate(re.split("_{3,}", options.sentence)):
+        tokens += [GAP] * (number > 0)
+        tokens += split(part) if part.strip() else []
+    return tokens

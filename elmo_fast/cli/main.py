@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jsonargparse
@@ -16,16 +16,16 @@ import jsonargparse
 from elmo_fast import __version__
 from elmo_fast._runtime.memory import is_shortage, shortage_error
 from elmo_fast._runtime.threads import let_waiting_threads_sleep
-from elmo_fast.cli._parser import Command, Parser
+from elmo_fast.cli._parser import ConfigFile, Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
 COMMANDS = {
-    "vocab": ("corpus", "count the words of a corpus and write a vocabulary file"),
-    "prepare": ("corpus", "convert text files to the numbers that pretraining reads"),
+    "vocab": ("pretrain", "count the words of a corpus and write a vocabulary file"),
+    "prepare": ("pretrain", "convert text files to the numbers that pretraining reads"),
     "pretrain": ("pretrain", "train a bidirectional language model on your own text"),
     "eval": ("eval", "measure the perplexity of held-out text under a pretrained model"),
-    "fill": ("fill", "find the words that a pretrained model expects at the gaps of a sentence, or sample sentences"),
+    "fill": ("eval", "find the words that a pretrained model expects at the gaps of a sentence, or sample sentences"),
     "plot": ("", "draw pictures: curves of a run, layer weights, words, senses of a word"),
     "plot curves": ("plot", "perplexity, speed and gradient norm of a pretraining run"),
     "plot layers": ("plot", "weight of each layer in the scalar mixes of a model or a task"),
@@ -36,7 +36,7 @@ COMMANDS = {
     "embed": ("embed", "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)"),
     "merge": ("embed", "join the parts that several processes of `embed` wrote into one file"),
     "neighbours": (
-        "vectors",
+        "embed",
         "find the sentences of a text nearest to a sentence, or the tokens nearest to a token in its sentence",
     ),
     "task": ("", "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict"),
@@ -57,11 +57,11 @@ COMMANDS = {
     "static convert": ("static", "convert between word2vec's files, GloVe's and our own format"),
     "static export": ("static", "export an ELMo model's word vectors, context-free or averaged over a text"),
     "cache-vocab": (
-        "vectors",
+        "embed",
         "write the context-free vector of each word of a vocabulary (bilm-tf's dump_token_embeddings)",
     ),
     "check": ("check", "compare every kernel of a GPU with plain torch"),
-    "info": ("info", "show versions, CPU, and which kernels run here and why not the others"),
+    "info": ("check", "show versions, CPU, and which kernels run here and why not the others"),
 }
 # Group of commands -> its description; "" are all.
 GROUPS = {
@@ -82,8 +82,10 @@ def parser_of(command: str) -> Parser:
     """Return the parser of a command, from its function: its docstring and the dataclass that it takes."""
     run = function_of(command)
     parser = Parser(inspect.getdoc(run), prog=f"elmo-fast {command}")
-    parser.common()
-    options_of(run).add_to(parser)
+    configs = "YAML, JSON or TOML file of these options; options on the command line win"
+    parser.add_argument("--config", action=ConfigFile, help=configs)
+    parser._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
+    inspect.signature(run).parameters["options"].annotation.add_to(parser)
     return parser
 
 
@@ -92,13 +94,6 @@ def function_of(command: str) -> Callable[[Any], int | None]:
     module = importlib.import_module(f"elmo_fast.cli.{COMMANDS[command][0]}")
     run: Callable[[Any], int | None] = getattr(module, f"run_{command.split()[-1].replace('-', '_')}")
     return run
-
-
-def options_of(run: Callable[[Any], int | None]) -> type[Command]:
-    """Return the dataclass of a command's options."""
-    (parameter,) = inspect.signature(run).parameters.values()
-    options: type[Command] = parameter.annotation
-    return options
 
 
 def menu(group: str, known: Mapping[str, Parser] | None = None) -> Parser:
@@ -148,24 +143,6 @@ def normalised(words: Sequence[str], *, output_last: bool = False) -> list[str]:
     return [*configs, *others, *outputs, *words[end:]]
 
 
-@contextlib.contextmanager
-def terminated_as_exit() -> Iterator[None]:
-    """Let SIGTERM unwind the stack (so that temporary files are removed) instead of killing at once."""
-
-    def leave(number: int, frame: Any) -> None:
-        raise SystemExit(128 + number)
-
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not the main thread: signals are handled elsewhere
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command that the words begin with, one that exists or not, and the words after it."""
     name, rest = words[0].replace("_", "-"), list(words[1:])
@@ -186,19 +163,22 @@ def run_command(name: str, words: Sequence[str]) -> int:
 
     values: dict[str, Any] = {}
     parser, run = parser_of(name), function_of(name)
-    kind = options_of(run)
+    kind = inspect.signature(run).parameters["options"].annotation
 
     def show_warning(message: Any, *_: Any, **__: Any) -> None:
         """Print a warning as one line, without the source line that Python adds."""
         print(f"elmo-fast: warning: {printable(parser.in_options(str(message)))}", file=sys.stderr)
 
-    with terminated_as_exit(), warnings.catch_warnings():
+    with contextlib.suppress(ValueError):  # not the main thread: signals are handled elsewhere
+        # It unwinds the stack, so that temporary files are removed.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
             values = parser.values(normalised(words, output_last=name in ("embed", "merge")))
             options = kind(**{field.name: values[field.name] for field in dataclasses.fields(kind) if field.init})
             set_up_logging(options)
-            options.settings = parser.settings(values)
+            options.settings = {name: values[name] for name in parser.configured}
             parser.check_outputs(values)
             return run(options) or 0
         except Exception as error:
@@ -236,9 +216,7 @@ def status_of(words: Sequence[str]) -> int:
         return status_of([*words[1:], "--help"])
     name, rest = command_of(words)
     if name.startswith("-") or name in GROUPS:
-        jsonargparse.set_parsing_settings(
-            add_print_completion_argument=True
-        )  # of the options of all commands, by shtab
+        jsonargparse.set_parsing_settings(add_print_completion_argument=True)  # of all options, by shtab
         if name.startswith("--print-completion"):
             parsers()[""].parse_args(normalised(words))
         else:

@@ -1,11 +1,11 @@
 """Commands for models as files: `elmo-fast models`, `download`, `upload` and `convert`."""
 
+import math
 import os
 import pathlib
 import re
 import shutil
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import writing
@@ -35,16 +35,13 @@ def run_models(options: Command) -> None:
         rows.append(
             (name, _size_of(folder) if cached else size_text, str(folder) if cached else "not downloaded", model.text)
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    _common.print_table(rows)
 
 
 def _size_of(folder: Any) -> str:
     return size(sum(file.stat().st_size for file in folder.iterdir()))
 
 
-@dataclass(kw_only=True)
 class _DownloadOptions(Command):
     name: str = option(positional=True, metavar="NAME")
     """name that `elmo-fast models` lists, such as original; or user/name, user/name@revision on the hub"""
@@ -66,7 +63,6 @@ def run_download(options: _DownloadOptions) -> None:
     print(folder)
 
 
-@dataclass(kw_only=True)
 class _UploadOptions(Command):
     folder: str = option(positional=True)
     """folder of a model; of an unfinished run: its newest checkpoint"""
@@ -105,19 +101,17 @@ def page_of(repo: str, licence: str | None, folder: pathlib.Path, state: Any, ab
     from elmo_fast.pretrain.model_card import is_unchanged, model_card, rows_of
 
     written = file_beside(folder, ["README.md"])
-    if written is not None and not is_unchanged(written.read_text(encoding="utf-8", errors="replace")):
-        if licence is not None:
-            raise ElmoFastError(
-                f"{written} exists and will be the page; state the license there, and leave out --licence"
-            )
-        return written.read_text(encoding="utf-8")
+    page = None if written is None else written.read_text(encoding="utf-8", errors="replace")
+    if page is not None and not is_unchanged(page):
+        if licence is None:
+            return page
+        raise ElmoFastError(f"{written} exists and will be the page; state the license there, and leave out --licence")
     if licence is None:
         warnings.warn("no --licence: the page will not state the license of the weights", stacklevel=2)
     file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
     metrics = None if file is None or step is None else read_metrics(file.parent).until(step)
-    text = None if written is None else rows_of(written.read_text(encoding="utf-8"), "Text")
-    return model_card(repo, state, about, metrics, licence, text)
+    return model_card(repo, state, about, metrics, licence, None if page is None else rows_of(page, "Text"))
 
 
 # First and last words, a long word, several scripts, and sentences of different length.
@@ -135,7 +129,6 @@ WRITTEN = {
 TOLERANCE = 1e-5
 
 
-@dataclass(kw_only=True)
 class _ConvertOptions(ModelNames):
     threads: int | None = None
     softmax_file: str | None = None
@@ -151,12 +144,12 @@ class _ConvertOptions(ModelNames):
 
 def run_convert(options: _ConvertOptions) -> None:
     """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
-    from elmo_fast.checkpoints import file_beside, from_int8, to_int8
+    from elmo_fast.checkpoints import file_beside, from_int8, save_folder, to_int8
 
     _common.resolve_model(options)
     _common.set_up(options)
     state, about = _common.load_state(options)
-    folder = pathlib.Path(options.out_dir)
+    folder, int8 = pathlib.Path(options.out_dir), options.precision == "int8"
     if options.to == "hdf5" and about.why_not_trainable is not None:
         raise ElmoFastError(
             f"--to hdf5: bilm-tf's format cannot store this model: {about.why_not_trainable}; give --to safetensors"
@@ -164,52 +157,46 @@ def run_convert(options: _ConvertOptions) -> None:
     for name in WRITTEN[options.to]:
         if has_files(folder, name):
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
-    int8 = options.precision == "int8"
     if int8 and options.to != "safetensors":
         raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
-    expected = from_int8(to_int8(state), folder) if int8 else state
     embeds = not int8 and not about.reads_word_ids
-    vocabulary = file_beside(options.folder)
     # The files appear in the folder when all are complete: a folder of a killed command would be refused above.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with write_folder(folder) as new:
-        files = write(options.to, new, state, about, options.precision)
-        difference = largest_difference(about, expected, new, compare_vectors=embeds)
+        if options.to == "safetensors":
+            save_folder(new, state, about, precision=options.precision)
+        else:
+            _write_as_bilm_tf(new, state, about)
+        expected = from_int8(to_int8(state), folder) if int8 else state
+        difference = _largest_difference(about, expected, new, compare_vectors=embeds)
         if not difference <= TOLERANCE:
             raise ElmoFastError(
                 f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
                 f"{TOLERANCE:g}); it was removed again"
             )
-        if vocabulary is not None:
+        if (vocabulary := file_beside(options.folder)) is not None:
             with reading(vocabulary) as packed, writing(new / "vocab.txt") as copy:
                 shutil.copyfileobj(packed, copy)
-            files.append(new / "vocab.txt")
+        files = ", ".join(name for name in WRITTEN[options.to] if (new / name).exists())
     what = "weights and vectors of sample text" if embeds else "weights"
     rounded_to = " from the weights rounded to int8" if int8 else ""
-    read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
-    print(f"{folder}: {', '.join(file.name for file in files)} | {read_back}")
+    print(f"{folder}: {files} | read back, {what} differ by at most {difference:.3g}{rounded_to}")
 
 
-def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str) -> list[pathlib.Path]:
-    """Write the model in the format `to` and return the files."""
-    from elmo_fast.checkpoints import bilm_part, save_folder, write_bilm_hdf5, write_options
+def _write_as_bilm_tf(folder: pathlib.Path, state: Any, options: Any) -> None:
+    from elmo_fast.checkpoints import bilm_part, write_bilm_hdf5, write_options
 
-    folder.mkdir(parents=True, exist_ok=True)
-    if to == "safetensors":
-        save_folder(folder, state, options, precision=precision)
-    else:
-        weights = bilm_part(state)
-        if left := sorted(state.keys() - weights.keys()):
-            warnings.warn(f"bilm-tf's format cannot store {', '.join(left)}: left out", stacklevel=2)
-        write_bilm_hdf5(folder / "weights.hdf5", weights, options, softmax_file=folder / "softmax.hdf5")
-        write_options(folder / "options.json", options.with_n_characters(262))
-    return [folder / name for name in WRITTEN[to] if (folder / name).exists()]
+    weights = bilm_part(state)
+    if left := sorted(state.keys() - weights.keys()):
+        warnings.warn(f"bilm-tf's format cannot store {', '.join(left)}: left out", stacklevel=2)
+    write_bilm_hdf5(folder / "weights.hdf5", weights, options, softmax_file=folder / "softmax.hdf5")
+    write_options(folder / "options.json", options.with_n_characters(262))
 
 
-def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool) -> float:
-    """Return the largest |difference| between the model read and the one written.
+def _largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool) -> float:
+    """Return the largest |difference| between tensors and, if requested, vectors of the sample of two models.
 
-    Of tensors and, if requested, of the sample's vectors.
+    They are that of the options and the state, and the one in the folder; infinity if it lacks a tensor.
     """
     from elmo_fast.checkpoints import bilm_part, load_checkpoint
     from elmo_fast.embed.embedder import ElmoEmbedder
@@ -217,7 +204,7 @@ def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compar
     again, read_options = load_checkpoint(folder)
     before, after = bilm_part(state), bilm_part(again)
     if before.keys() != after.keys():
-        raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
+        return math.inf
     pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
     if compare_vectors:
         models = (options, before), (read_options, after)

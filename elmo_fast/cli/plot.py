@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -10,15 +9,13 @@ import numpy.typing as npt
 
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import TEXT, Command, Model, flag, option
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.errors import ElmoFastError, check_counts, shortened
 from elmo_fast.op_choices import Tokenizer
 
-SHOWN_MISSING = 10
 # N labels; their vectors, [N, D] float32; and additional columns of N texts, for a projector.
 Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
 
-@dataclass(kw_only=True)
 class _VectorOptions(Model):
     """Options that name vectors: of a file, or of a model with --words, --word_file or --text."""
 
@@ -82,8 +79,7 @@ def _of_file(options: _VectorOptions, words: list[str], pairs: bool) -> Labelled
         words = list(vectors.words[: options.count])
     missing = [word for word in words if word not in vectors.index]
     if missing:
-        more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
-        message = f"{options.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
+        message = f"{options.vectors} has no vector for {shortened(', '.join(map(repr, missing)))}"
         if pairs or len(missing) == len(words):
             raise ElmoFastError(message)
         warnings.warn(message, stacklevel=2)
@@ -112,7 +108,6 @@ def in_sentences(
     return occurrences, every, vectors, number
 
 
-@dataclass(kw_only=True)
 class _CurvesOptions(Command):
     run: str = option(positional=True)
     """folder of the run (--save_dir of `elmo-fast pretrain`)"""
@@ -133,7 +128,6 @@ def run_curves(options: _CurvesOptions) -> None:
     print(output)
 
 
-@dataclass(kw_only=True)
 class _LayersOptions(Command):
     source: tuple[str, ...] = option(positional=True, nargs="+")
     """folder of a model or task, or its results.json"""
@@ -157,10 +151,6 @@ def run_layers(options: _LayersOptions) -> None:
     print(options.output)
 
 
-MOST_LISTED = 20
-
-
-@dataclass(kw_only=True)
 class _WordsOptions(_VectorOptions):
     method: Literal["tsne", "pca"] | None = None
     """projection to two dimensions (default: tsne; pca with --arrows)"""
@@ -188,12 +178,10 @@ def run_words(options: _WordsOptions) -> None:
     keywords = _common.arguments(options, "method", "arrows", "seed", "most_labels", "title")
     result = words_picture(words, matrix, options.output, **keywords)
     if result.omitted:
-        omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")
-        _common.logger().info("words whose label has no room: %s", omitted)
+        _common.logger().info("words whose label has no room: %s", shortened(", ".join(result.omitted)))
     print(options.output)
 
 
-@dataclass(kw_only=True)
 class _SensesOptions(Model):
     tokenizer: Tokenizer | None = None
     word: str
@@ -250,11 +238,10 @@ def run_senses(options: _SensesOptions) -> None:
         print(output)
 
 
-@dataclass(kw_only=True)
 class _ProjectorOptions(_VectorOptions):
     count: int = 10_000
     """maximum number of words (the first) or tokens (a sample)"""
-    out_dir: str = option(writes="folder", files=("tensors.tsv", "metadata.tsv", "projector_config.pbtxt"))
+    out_dir: str
     """folder to write"""
 
 

@@ -1,10 +1,10 @@
 """`elmo-fast static`: context-free word vectors."""
 
+import inspect
 import itertools
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
@@ -16,7 +16,6 @@ from elmo_fast.op_choices import Tokenizer
 Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetensors"]
 
 
-@dataclass(kw_only=True)
 class _VectorsOptions(Computing):
     """The file of vectors to read, and how."""
 
@@ -30,7 +29,6 @@ class _VectorsOptions(Computing):
     """cache a text file of 32 MB or more, as FILE.cache.safetensors"""
 
 
-@dataclass(kw_only=True)
 class _OutputOptions(Command):
     """The file of vectors to write, and how."""
 
@@ -70,19 +68,6 @@ def check_output(options: _OutputOptions) -> None:
     format_to_write(options.output, options.output_format)
 
 
-# The settings of word2vec (sg, cbow) and of GloVe, with their defaults.
-WORD2VEC: dict[str, Any] = {"epochs": 5, "window": 5, "learning_rate": 0.025, "objective": "ns"}
-WORD2VEC |= {"negative": None, "sample": 1e-3, "workers": 1}
-GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_max": 100.0}
-GLOVE |= {"alpha": 0.75, "symmetric": True, "add_contexts": True}
-
-
-def both(name: str) -> str:
-    """Return the defaults of an option that word2vec and GloVe have, for its help."""
-    return f"(default: {WORD2VEC[name]}; glove: {GLOVE[name]})"
-
-
-@dataclass(kw_only=True)
 class _TrainOptions(Computing, _OutputOptions):
     train_prefix: str
     tokenizer: Tokenizer | None = None
@@ -95,9 +80,12 @@ class _TrainOptions(Computing, _OutputOptions):
     """keep only the N most frequent words"""
     init_from: str | None = None
     """file of word vectors to continue from, of width --dimension; words of the text that it lacks start as usual"""
-    epochs: int | None = option(None, help=f"passes over the text {both('epochs')}")
-    window: int | None = option(None, help=f"words of context on each side {both('window')}")
-    learning_rate: float | None = option(None, help=f"initial learning rate {both('learning_rate')}")
+    epochs: int | None = None
+    """passes over the text (default: 5; glove: 25)"""
+    window: int | None = None
+    """words of context on each side (default: 5; glove: 10)"""
+    learning_rate: float | None = None
+    """initial learning rate (default: 0.025; glove: 0.05)"""
     objective: Literal["ns", "hs"] | None = None
     """sg, cbow: ns (negative sampling) or hs (hierarchical softmax) (default: ns)"""
     negative: int | None = None
@@ -121,27 +109,33 @@ class _TrainOptions(Computing, _OutputOptions):
     """JSON file to write the settings and a row per pass to"""
 
 
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the default of each argument of a function."""
+    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+
+
 def run_train(options: _TrainOptions) -> None:
     """Train word vectors on text of one sentence per line, words separated by spaces.
 
     gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
     shows its time and speed, and GloVe's loss (gensim's is known to be wrong).
     """
-    from elmo_fast.static import load_vectors
+    from elmo_fast import static
 
     check_output(options)
     set_up(options)
     glove = options.algo == "glove"
-    defaults, others = (GLOVE, WORD2VEC) if glove else (WORD2VEC, GLOVE)
-    for name in others.keys() - defaults.keys():
-        if getattr(options, name) not in (None, others[name]):
+    own = defaults_of(static.train_glove if glove else static.train_word2vec)
+    for name in ("objective", "negative", "sample", "workers", "x_max", "alpha", "symmetric", "add_contexts"):
+        if name in own or (value := getattr(options, name)) is None:
+            continue
+        if value != defaults_of(static.train_word2vec if glove else static.train_glove)[name]:
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
+    typed = {name: value for name, value in vars(options).items() if name in own and value is not None}
+    settings = {name: value for name, value in (own | typed).items() if hasattr(options, name) and name != "threads"}
     if options.objective == "hs" and options.negative is not None:
         raise ElmoFastError("--negative does nothing with --objective hs; leave it out")
-    typed = {name: value for name, value in _common.arguments(options, *defaults).items() if value is not None}
-    of_both = _common.arguments(options, "dimension", "min_count", "max_vocab_size", "init_from", "seed", "tokenizer")
-    settings: dict[str, Any] = {**defaults, **typed, **of_both}
-    start = None if options.init_from is None else load_vectors(options.init_from)
+    start = None if options.init_from is None else static.load_vectors(options.init_from)
     passes: list[dict[str, Any]] = []
 
     def report(epoch: Any) -> None:
@@ -153,25 +147,17 @@ def run_train(options: _TrainOptions) -> None:
         loss = f", loss {epoch.loss:.6f}" if hasattr(epoch, "loss") else ""
         _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
 
+    arguments = settings | {"init_from": start, "report": report}
     if glove:
-        from elmo_fast.static import train_glove
+        with _common.Progress(options, unit="words") as bar:
 
-        bars: dict[str, _common.Progress] = {}  # one for counting, then one for training
+            def progress(what: str, done: int, total: int) -> None:
+                bar.unit = " words" if what == "counting" else " entries"
+                bar.reach(done, total)
 
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                bars[what] = _common.Progress(options, total, unit="words" if what == "counting" else "entries")
-            bars[what].reach(done, total)
-            if done == total:
-                bars[what].close()
-
-        vectors = train_glove(options.train_prefix, **settings | {"init_from": start}, report=report, progress=progress)
+            vectors = static.train_glove(options.train_prefix, **arguments, progress=progress)
     else:
-        from elmo_fast.static import train_word2vec
-
-        vectors = train_word2vec(
-            options.train_prefix, algorithm=options.algo, **settings | {"init_from": start}, report=report
-        )
+        vectors = static.train_word2vec(options.train_prefix, algorithm=options.algo, **arguments)
     if start is not None:
         known = sum(word in start for word in vectors.words)
         _common.logger().info("%d of %d words continued from %s", known, len(vectors), options.init_from)
@@ -182,7 +168,6 @@ def run_train(options: _TrainOptions) -> None:
         write_json(options.results, content, indent=2)
 
 
-@dataclass(kw_only=True)
 class _EvalOptions(_VectorsOptions):
     analogies: str | None = None
     """file of analogies: lines of four words; sections begin with ': NAME'"""
@@ -253,7 +238,6 @@ def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[st
     return results
 
 
-@dataclass(kw_only=True)
 class _NeighboursOptions(_VectorsOptions):
     words: tuple[str, ...] = option((), nargs="+")
     """words to look up; put the file before this option"""
@@ -281,7 +265,6 @@ def run_neighbours(options: _NeighboursOptions) -> None:
         )
     if not signed and not "".join(options.words).strip():
         raise ElmoFastError("give --words, as --words king night, or --analogy, as --analogy king - man + woman")
-    check_counts(**{"--topn": options.topn})
     vectors = read_vectors(options)
     # A vectors file can contain words with spaces; several words in one argument are split.
     words = [word for each in options.words for word in ([each] if each in vectors else each.split())]
@@ -298,7 +281,6 @@ def run_neighbours(options: _NeighboursOptions) -> None:
         write_json(options.results, as_json, indent=2)
 
 
-@dataclass(kw_only=True)
 class _ConvertOptions(_VectorsOptions, _OutputOptions):
     pass
 
@@ -313,7 +295,6 @@ def run_convert(options: _ConvertOptions) -> None:
     write_vectors(options, read_vectors(options))
 
 
-@dataclass(kw_only=True)
 class _ExportOptions(Model, _OutputOptions):
     tokenizer: Tokenizer | None = None
     vocab_file: str | None = None

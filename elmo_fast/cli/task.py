@@ -2,17 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from elmo_fast._docstrings import docstrings
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli._common import Progress, arguments, logger, printed_text, set_up
 from elmo_fast.cli._parser import Command, Computing, Parser, flag, option
 from elmo_fast.op_choices import Tokenizer
 
 
-@dataclass(kw_only=True)
 class _TrainOptions(Command):
     """Options of `task train` besides the fields of TaskConfig."""
 
@@ -46,7 +43,6 @@ def run_train(options: _TrainOptions) -> None:
     logger().info(f"       elmo-fast task predict {config.save_dir} IN OUT")
 
 
-@dataclass(kw_only=True)
 class _TaskOptions(Computing):
     """The trained task, the sentences that it reads, and how; `task eval` and `task predict` have them."""
 
@@ -77,7 +73,6 @@ def reading(options: _TaskOptions) -> Iterator[dict[str, Any]]:
         yield {**arguments(options, *names), "device": device, "progress": bar.reach}
 
 
-@dataclass(kw_only=True)
 class _EvalOptions(_TaskOptions):
     path: str = option(positional=True)
     """labelled sentences"""
@@ -86,15 +81,11 @@ class _EvalOptions(_TaskOptions):
     label_column: str | None = None
     """of a table: column of the labels; null: as in training"""
     metric: Literal["auto", "spans", "labels"] | None = None
+    """score of a tagger: spans (F1 of spans by BIO, IOBES or BMES tags; other tags count as O) or labels (accuracy);
+    auto: spans if the training data has more tags like B-X and I-X than other tags except O (default: as in training)
+    """
     output: str | None = option(None, writes="file")
     """JSON file to write the scores to"""
-
-    @classmethod
-    def add_to(cls, parser: Parser) -> None:
-        """Add the options; the metric is explained as for training."""
-        from elmo_fast.tasks.config import TaskConfig
-
-        parser.fields(cls, help={"metric": f"{docstrings(TaskConfig)['metric']} (default: as in training)"})
 
 
 def run_eval(options: _EvalOptions) -> None:
@@ -108,7 +99,6 @@ def run_eval(options: _EvalOptions) -> None:
     print(scores.table())
 
 
-@dataclass(kw_only=True)
 class _PredictOptions(_TaskOptions):
     path: str = option(positional=True)
     """sentences; labels in them are ignored; - is the standard input"""
@@ -140,7 +130,6 @@ def run_predict(options: _PredictOptions) -> None:
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {where}")
 
 
-@dataclass(kw_only=True)
 class _ReportOptions(Command):
     """Options of `report` besides the fields of ReportSettings; --seeds is how many: 0, 1, ..."""
 

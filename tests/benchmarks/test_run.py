@@ -3,13 +3,11 @@
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tarfile
 
 import pytest
-import torch
 from _pytest.mark.expression import Expression
 
 from benchmarks import gpu, machine, table
@@ -54,19 +52,6 @@ def test_every_benchmark_runs_at_toy_sizes(quick_run):
         assert "QUICK: no figure means anything" in table.case_table(content)
 
 
-@pytest.mark.slow
-def test_a_quick_run_is_not_saved(quick_run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(table, "RESULTS", tmp_path)
-    monkeypatch.setattr(table, "reduce_run", lambda run: quick_run[1])
-    (tmp_path / "run.json").write_text('{"benchmarks": [], "elmo_fast": {"commit": "", "date": ""}}')
-    monkeypatch.setattr(table, "README", tmp_path / "page.md")
-    (tmp_path / "page.md").write_text("")
-    monkeypatch.setattr(table, "ROOT", tmp_path)
-    table.main([str(tmp_path / "run.json")])
-    assert "limits: a quick run is not saved" in capsys.readouterr().out
-    assert not list(tmp_path.rglob("limits.json"))
-
-
 def test_sides_take_turns():
     """All sides in the first turn, then all again."""
     done = pytest_of("--collect-only", "--case", "corpus", "--turns", 2, "-k", "batches")
@@ -99,17 +84,6 @@ def test_turns_become_medians_and_ratios():
     assert {"python", "torch", "numpy", "pytest-benchmark"} <= content["versions"].keys()
 
 
-@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="this CPU has no AVX2")
-@pytest.mark.parametrize(("limit", "expected"), [("avx2", "AVX2"), ("", torch.backends.cpu.get_cpu_capability())])
-def test_a_measurement_with_avx2_limits_torch_to_it(limit, expected):
-    """torch reads the environment once: the package sets it before anything imports torch."""
-    program = "import benchmarks.conftest, torch; print(torch.backends.cpu.get_cpu_capability())"
-    rest = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    environment = rest | {"ELMO_FAST_ISA": limit}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.strip() == expected
-
-
 def test_every_result_in_the_repository_names_its_machine():
     """No quick look among them, each with a commit and a processor."""
     for path in (machine.ROOT / "benchmarks" / "results").rglob("*.json"):
@@ -122,12 +96,6 @@ def test_every_result_in_the_repository_names_its_machine():
 
 
 # ---------------------------------------------------------------- make gpu
-
-
-def test_both_groups_of_sections_take_nine_minutes(tmp_path):
-    plan = gpu.sections("cuda", tmp_path, quick=False)
-    assert [sum(plan[name].seconds for name in names) for names in gpu.GROUPS.values()] == [540, 540]
-    assert list(plan) == list(dict.fromkeys(name for names in gpu.GROUPS.values() for name in names))
 
 
 def test_each_benchmark_of_a_gpu_is_in_one_section(tmp_path):
@@ -174,17 +142,6 @@ def test_make_gpu_rehearses_without_a_gpu(tmp_path, capsys, monkeypatch):
     assert "check                0 s  skipped: needs a GPU\n" in printed
 
 
-@pytest.mark.skipif(shutil.which("nvcc", path=gpu.PROGRAMS) is None, reason="nvcc is absent")
-def test_the_chip_program_compiles(tmp_path):
-    command = ["nvcc", "-std=c++17", "-gencode", "arch=compute_90a,code=sm_90a", "-Werror", "all-warnings", "-cubin"]
-    source = str(machine.ROOT / "benchmarks" / "chip.cu")
-    environment = {**os.environ, "PATH": gpu.PROGRAMS}
-    done = subprocess.run(
-        [*command, "-o", str(tmp_path / "chip"), source], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(
     ("program", "expected"),
     [("print(1)", "passed"), ("raise SystemExit(3)", "FAILED (status 3)"), ("while True: pass", "stopped after 1 s")],
@@ -192,28 +149,3 @@ def test_the_chip_program_compiles(tmp_path):
 def test_a_section_that_fails_or_hangs_is_reported(program, expected, tmp_path):
     section = gpu.Section(1, "", [sys.executable, "-c", program])
     assert gpu.run(section, 1 if "while" in program else 60, tmp_path / "log") == expected
-
-
-def test_a_section_that_ignores_the_interrupt_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "GRACE", 0.2)
-    program = "import pathlib, signal, sys, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(5); "
-    program += "pathlib.Path(sys.argv[1]).touch()"
-    section = gpu.Section(1, "", [sys.executable, "-c", program, str(tmp_path / "end")])
-    assert gpu.run(section, 1, tmp_path / "log") == "stopped after 1 s"
-    assert not (tmp_path / "end").exists()
-
-
-def test_a_benchmark_that_is_stopped_leaves_what_it_has_measured(tmp_path, monkeypatch):
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    done = tmp_path / "done"
-    (tmp_path / "bench_slow.py").write_text(
-        "import pathlib, time\n"
-        "def bench_quick(benchmark):\n    benchmark.pedantic(int)\n"
-        f"def bench_slow():\n    pathlib.Path({str(done)!r}).touch()\n    time.sleep(60)\n"
-    )
-    raw = tmp_path / "raw.json"
-    words = ["-p", "no:cacheprovider", "-c", "/dev/null", "-o", "python_functions=bench_*", f"--benchmark-json={raw}"]
-    section = gpu.Section(6, "", [sys.executable, "-m", "pytest", *words, str(tmp_path / "bench_slow.py")])
-    assert gpu.run(section, 6, tmp_path / "log") == "stopped after 6 s"
-    assert done.exists()
-    assert [each["name"] for each in json.loads(raw.read_text())["benchmarks"]] == ["bench_quick"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.text import scan
 from tests.cli.conftest import pair, refused
 from tests.corpus.test_processes import until
 from tests.support.command_line import elmo_fast, forked
@@ -165,15 +164,3 @@ def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, said, numb
         assert list(file) == ["old"]
     if number != signal.SIGKILL:
         assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
-
-
-def test_a_file_that_changes_meanwhile_is_noticed(tmp_path):
-    from elmo_fast.errors import ElmoFastError
-
-    path = tmp_path / "in.txt"
-    path.write_text("a b\nc\n")
-    text = scan(path)
-    for changed in ("a b\nc d\n", "a b\nc\nd\n", "a b\n"):
-        path.write_text(changed)
-        with pytest.raises(ElmoFastError, match="changed while being read"):
-            list(text.sentences())

@@ -60,18 +60,6 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         assert (folder / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()
 
 
-def test_eval_of_the_converted_model_is_equal_by_folder_or_by_files(pretrained, converted, tmp_path):
-    (tmp_path / "text").write_text("the cat sat .\nthe dog sat\n")
-    files = [f"--weight_file={converted}/weights.hdf5", f"--softmax_file={converted}/softmax.hdf5"]
-    files += [f"--options_file={converted}/options.json", f"--vocab_file={converted}/vocab.txt"]
-    own, folder, named = (
-        ran("eval", *model, "--test_prefix", tmp_path / "text", "-q").stdout
-        for model in ([f"--model={pretrained}"], [f"--model={converted}"], files)
-    )
-    assert "perplexity" in own
-    assert own == folder == named
-
-
 def test_a_folder_that_holds_parts_of_another_model_is_refused(pretrained, tmp_path):
     """A softmax left there would be read as the new model's."""
     for name in ("softmax.hdf5", "vocab.txt"):

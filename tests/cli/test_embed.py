@@ -7,7 +7,6 @@ import os
 import pathlib
 import sys
 import types
-import warnings
 
 import h5py
 import numpy as np
@@ -137,10 +136,8 @@ def test_datasets_are_named_by_sentences_or_numbers_alone(toy, tmp_path, option,
     [
         ("a.hdf5", "", "hdf5"),
         ("a.h5", "--format hdf5-flat", "hdf5-flat"),
-        ("a.npz", "", "npz"),
         ("a.NPZ", "--format npz", "npz"),
         ("a.safetensors", "", "safetensors"),
-        ("a", "--format safetensors", "safetensors"),
         ("a", "", "hdf5"),
     ],
 )
@@ -168,16 +165,6 @@ def test_metadata_says_what_was_run(text, toy, tmp_path):
     embed(text, tmp_path / "b", toy, "--top", "--format", "npz")
     with np.load(tmp_path / "b") as archive:
         assert json.loads(str(archive["metadata"]))["layers"] == "top"
-
-
-@pytest.mark.parametrize("words", [[], ["--use-sentence-keys"], ["--format", "npz"]])
-def test_the_text_is_read_twice(toy, tmp_path, monkeypatch, words):
-    """Once to check and count, once to embed; the index and the names of the datasets are kept from the first time."""
-    opened, plain = [], open
-    (tmp_path / "in.txt").write_text("a b\nc\n")
-    monkeypatch.setattr("builtins.open", lambda *words, **named: opened.append(words[0]) or plain(*words, **named))
-    embed(tmp_path / "in.txt", tmp_path / "out", toy, "--top", *words)
-    assert list(map(str, opened)).count(str(tmp_path / "in.txt")) == 2
 
 
 def test_gzip_and_standard_input_give_the_same(text, toy, tmp_path, monkeypatch):
@@ -214,13 +201,6 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
     assert table.read_bytes() == lines.read_bytes()
     embed(tmp_path / "p.fasta", tmp_path / "e", toy, "--all", "--format-in", "fasta", "--format", "npz")
     assert flat(tmp_path / "e", "npz")[1].tolist() == [0, 3, 5]
-
-
-def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path):
-    words = ["embed", text, tmp_path / "out", "--top", *pair(toy)]
-    output = ran(*words, "--file-friendly-logging", "--vocab-path", "ignored").stderr
-    for message in ("of 22.0 tokens (100%)", "tok/s", "00:00 left", "6 sentences, 22 tokens"):
-        assert message in output
 
 
 @pytest.mark.filterwarnings("always:.*blank line")
@@ -290,10 +270,6 @@ def test_other_columns_of_a_table_are_carried_into_parquet(toy, tmp_path, monkey
     for row, vectors in zip(table["embedding"].to_pylist(), expected(toy, stateful=False), strict=True):
         np.testing.assert_allclose(row, vectors[-1].mean(0), atol=1e-6)
     assert set(np.load(embed(path, tmp_path / "out.npz", toy, *words))) == {"embeddings", "metadata"}
-    words = ["--format", "parquet", "--shard", "0/1", "--column", "words", "--top", "-q"]
-    with warnings.catch_warnings(action="default"):
-        notes = ran("embed", path, tmp_path / "parts", *pair(toy), *words).stderr
-    assert "parts: parts do not hold the other columns of" in notes
     write("sentence")
     done = elmo_fast("embed", path, tmp_path / "new.parquet", *pair(toy), "-q", "--column", "words")
     refused(done, "the input and the output both have a column 'sentence'; rename the input's")
@@ -332,13 +308,6 @@ def test_messages_about_arguments_name_the_options(toy, tmp_path, monkeypatch):
     done = elmo_fast("embed", *pair(toy), "in.csv", "out.npz")
     refused(done, "it has: label=a, words; choose one with --column NAME")
     assert "--format_in fasta; --format_in text omits" in ran("embed", *pair(toy), "in.faa", "out.npz").stderr
-
-
-@pytest.mark.filterwarnings("always:.* blank line")
-def test_the_warning_of_blank_lines_says_what_the_output_has(toy, tmp_path):
-    (tmp_path / "in.txt").write_text("a\n\n")
-    done = ran("embed", *pair(toy), tmp_path / "in.txt", tmp_path / "out.npz")
-    assert "(line 2): the output has an empty array (with pool: zeros) for it\n" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Every command that takes a model, on a model of every format: it does its work, or refuses in one sentence."""
 
 import gzip
-import json
 import shutil
 
 import pytest
@@ -145,20 +144,6 @@ def test_commands_take_models_of_every_format(here, command, kind):
         assert f"vectors: 3 layers of {width} numbers per word" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["info", "report", "pretrain"])
-def test_an_archive_of_several_elmos_needs_a_prefix_and_errors_list_them(here, command):
-    before = set(here.iterdir())
-    for more, message in (
-        ([], "choose one with prefix= or --prefix"),
-        (["--prefix", "x"], "found biLMs at ['text_field"),
-    ):
-        done = run(command, [*FORMATS["task"][0][:2], *more])
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    assert set(here.iterdir()) == before
-
-
 def test_the_elmo_that_prefix_chooses_is_trained_on(here):
     """The two of the archive differ in one bias; a report's runs that use ELMo are not those of the other ELMo."""
     runs = {}
@@ -196,12 +181,3 @@ def test_what_is_no_model_is_one_sentence_that_names_it(here, command, model):
 def test_the_vocabulary_of_an_nlpl_archive_is_read_and_unpacked(here):
     assert elmo_fast("convert", "--model", "12.zip", "--to", "safetensors", "--out_dir", "out").returncode == 0
     assert (here / "out" / "vocab.txt").read_text().split() == WORDS
-
-
-def test_a_model_of_the_hub_has_its_options_from_the_folder_fta(here):
-    expected, options = load_checkpoint("model.tar.gz", prefix=f"{PREFIX}_elmo_lstm.")
-    actual, fetched = load_checkpoint("hub", prefix=f"{PREFIX}_elmo_lstm.")
-    assert fetched == options == read_options("seqvec/options.json")
-    assert all(torch.equal(actual[name], expected[name]) for name in expected)
-    assert not json.loads((here / "hub" / "config.json").read_text()).keys() - {"model", "trainer"}
-    assert not (here / "hub" / "vocabulary").exists()

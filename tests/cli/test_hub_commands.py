@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 
-import numpy as np
 import pytest
 import yaml
 
@@ -16,7 +15,6 @@ from tests.pretrain.toy import toy_config
 from tests.support.command_line import elmo_fast
 from tests.support.fake_hub import FakeHub
 from tests.support.snippets import BLOCK
-from tests.support.weights import make_weights
 
 pytestmark = pytest.mark.filterwarnings("default:no --licence")
 PARTS = ["README.md", "config.json", "manifest.json", "model.safetensors", "vocab.txt"]
@@ -65,30 +63,8 @@ def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path):
     ran("upload", run, "me/elmo", "-q")
     assert ran("download", "me/elmo@v2", "--out_dir", tmp_path / "here").stdout == f"{tmp_path / 'here'}\n"
     assert hub.calls[-1][2]["revision"] == "v2"
-    (tmp_path / "text").write_text("the cat sat on the rug .\n")
-    evaluated = ("--test_prefix", tmp_path / "text", "-q")
-    printed = [ran("eval", "--model", model, *evaluated).stdout for model in (run, tmp_path / "here")]
-    assert printed[0] == printed[1]
+    assert all((tmp_path / "here" / name).read_bytes() == (run / name).read_bytes() for name in PARTS[1:])
     assert ran("download", "me/elmo").stdout == f"{tmp_path}/cache/me/elmo/main\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "weights"),
-    [
-        ("elmo_2x1024_128_2048cnn_1xhighway_options.json", "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5"),
-        ("elmo_2x4096_options.json", "elmo_2x4096_weights_PubMed_only.hdf5"),
-        ("options.json", "elmo_pt_weights_dgx1.hdf5"),
-    ],
-)
-def test_repositories_of_the_published_layouts_are_models(hub, tmp_path, options, weights):
-    """Layouts of docs/published_weights.md: the pair is downloaded, read whole, and gives the pair's vectors."""
-    pair = make_weights(tmp_path / "pair")
-    content = {options: pair[0].read_bytes(), weights: pair[1].read_bytes()}
-    hub.repos["lysandre/elmo"] = {".gitattributes": b"x", **content}
-    assert ran("download", "lysandre/elmo", "--out_dir", tmp_path / "here", "-q").stdout == f"{tmp_path / 'here'}\n"
-    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == sorted(content)
-    embedders = ElmoEmbedder.from_pretrained("lysandre/elmo"), ElmoEmbedder(*pair)
-    np.testing.assert_array_equal(*(each.embed_sentence(["I", "like", "Berlin"]) for each in embedders))
 
 
 def test_the_page_tells_architecture_training_licence_and_use(hub, run):

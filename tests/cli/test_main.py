@@ -6,7 +6,6 @@ import subprocess
 import sys
 import types
 import warnings
-from dataclasses import dataclass
 
 import pytest
 
@@ -22,7 +21,6 @@ def run(*words, **options):
     return subprocess.run([sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, **options)
 
 
-@dataclass(kw_only=True)
 class ProbeOptions(Command):
     """Of a command that is there for the tests."""
 
@@ -62,18 +60,6 @@ def test_help_and_version():
     assert (elmo_fast().returncode, "cache-vocab" in elmo_fast().stdout) == (2, True)
     assert elmo_fast("help", "embed").stdout == elmo_fast("embed", "--help").stdout
     assert elmo_fast("--version").stdout.startswith("elmo-fast ")
-
-
-def test_help_is_quick():
-    """The list of commands imports few modules (at present 263), whatever the clock says."""
-    code = """import sys
-from elmo_fast.cli.main import main
-try:
-    main(["--help"])
-except SystemExit:
-    print(len(sys.modules), file=sys.stderr)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 100 < int(done.stderr) < 350
 
 
 def test_parsing_imports_no_large_library():
@@ -134,14 +120,6 @@ def test_programming_errors_keep_their_traceback(command):
         entry.main(["probe"])
 
 
-def test_help_lists_no_option_that_does_nothing():
-    for words in ("merge", "convert", "download", "upload", "vocab", "prepare", "plot layers", "report"):
-        output = elmo_fast(*words.split(), "--help").stdout
-        assert "--quiet" in output
-        assert ("--device" in output) == (words == "report")
-        assert "--seed " not in output
-
-
 def test_warnings_are_one_line(command):
     def warn(arguments):
         warnings.simplefilter("always")
@@ -156,13 +134,10 @@ def test_warnings_are_one_line(command):
     ("words", "message"),
     [
         ("embed in out --batch-siz 3", "unrecognized arguments: --batch_siz 3; did you mean --batch_size?"),
-        ("embed in out more", "elmo-fast embed: error: unrecognized arguments: more"),
         ("convert --model run", "elmo-fast convert: error: the following arguments are required: out_dir"),
         ("embed in out --average --top", "argument --top: not allowed with argument --average"),
-        ("embed in out --batch_size", "argument --batch_size: expected one argument"),
         ("pretrain --shuffle x", """Parser key "shuffle": Expected a <class 'bool'>. Got value: x"""),
         ("convert --to hdf --out_dir x", "argument --to: invalid choice: 'hdf' (choose from 'safetensors', 'hdf5')"),
-        ("embed in out --format_in xml", "argument --format_in: invalid choice: 'xml' (choose from 'text', 'fasta',"),
         ("plot", "elmo-fast plot: error: "),
     ],
 )
@@ -177,7 +152,6 @@ def test_what_the_parser_refuses_is_one_line_with_the_nearest_option_and_where_a
     ("words", "message"),
     [
         ("embde", "elmo-fast: error: unknown command 'embde'; did you mean embed?"),
-        ("help embde", "elmo-fast: error: unknown command 'embde'; did you mean embed?"),
         ("xyz", "elmo-fast: error: unknown command 'xyz'; commands: vocab, prepare, pretrain"),
         ("static trian", "elmo-fast static: error: unknown command 'trian'; did you mean train?"),
         ("plot senss --text x", "elmo-fast plot: error: unknown command 'senss'; did you mean senses?"),

@@ -2,11 +2,8 @@
 
 import os
 
-import h5py
-import numpy as np
 import pytest
 
-from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, save_folder
 from tests.cli.conftest import ran, refused
 from tests.support.command_line import elmo_fast
@@ -39,14 +36,6 @@ def test_a_killed_run_is_its_newest_checkpoint_and_that_is_said(run):
     output = ran("convert", "--to", "hdf5", "--out_dir", "out", "--model", run).stderr
     assert "model  run/checkpoints/step-0001000, the newest checkpoint of an unfinished run\n" in output
     assert os.path.exists("out/vocab.txt")
-
-
-def test_the_vectors_are_those_of_the_newest_checkpoint(run):
-    assert ran("embed", "in.txt", "out", "--top", "--model", run, "--format", "hdf5-flat", "-q").stderr == ""
-    expected = ElmoEmbedder("run/checkpoints/step-0001000", None).embed_sentence(["the", "cat", "sat"])[-1]
-    with h5py.File("out") as file:
-        np.testing.assert_array_equal(file["embeddings"][:, 0], expected)
-        assert file.attrs["model"] == "run/checkpoints/step-0001000"
 
 
 def test_a_finished_run_is_itself_and_nothing_is_said(run):

@@ -56,15 +56,6 @@ def test_senses_obey_case_number_and_most(bank, model, words, points, clusters):
     assert ("7 of 30 occurrences in bank.txt" in page) == (points == 7)
 
 
-def test_words_whose_labels_have_no_room_are_named(bank):
-    """The first ones; their number is in the picture."""
-    crowd = np.repeat(np.eye(2, dtype=np.float32), 60, axis=0)
-    save_vectors(Vectors([f"w{number}" for number in range(120)], crowd), "crowd.txt")
-    (line,) = ran("plot", "words", "--vectors", "crowd.txt", "--method", "pca").stderr.splitlines()
-    assert line.startswith("words whose label has no room: w")
-    assert line.endswith(" ...")
-
-
 def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model):
     (bank / "words.txt").write_text("cat\ndog\n\nbird\ncat\nsnake\n")
     for words, output in (

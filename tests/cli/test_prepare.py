@@ -168,4 +168,4 @@ def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys, quiet):
         progress.read(2_000_000, 2_000_000, 400_000)
     output = capsys.readouterr().err
     assert ("2.00M/2.00M" in output, "words/s" in output) == (not quiet, not quiet)
-    assert progress.done == 2_000_000
+    assert progress.n == 2_000_000

@@ -104,8 +104,8 @@ def test_every_command_chooses_it_before_torch_is_there():
     """Each command's function is reached with the choice made and torch not imported."""
     code = """if True:
     import os, sys
-    from elmo_fast.cli import main
-    def report(options: main.Command):
+    from elmo_fast.cli import _parser, main
+    def report(options: _parser.Command):
         print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
     main.function_of = lambda name: report
     for name in sorted({name.split()[0] for name in main.COMMANDS} - set(main.GROUPS)):

@@ -1,43 +1,12 @@
 """The demonstration's parts, and its whole on a few seconds of training."""
 
-import numpy as np
-import pytest
-import torch
-
-from elmo_fast.corpus import encode
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.text import Vocabulary
 from examples import demo
 from examples.demo import QUERIES
 from tests.pretrain.toy import SENTENCES, toy_config
 
 PNG = b"\x89PNG\r\n"
-
-
-def test_the_nearest_contexts_are_by_cosine_from_the_mean_each_once():
-    vectors = np.array([[11, 10], [10, 11], [10.9, 10.1], [9, 9], [11, 10]], np.float32)
-    actual = demo.nearest_contexts(np.array([11, 10.1], np.float32), vectors, ["a", "b", "c", "d", "a"])
-    assert list(actual) == ["c", "a", "b", "d"]
-    assert actual["c"] > actual["a"] > 0.9 > 0 > actual["d"]
-
-
-def test_the_perplexity_by_frequency_is_that_of_counts_plus_one():
-    """Words, ends of sentences and unknown words: <S> </S> <UNK> a b are 1, 3, 1, 4 and 2 of 11."""
-    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a", "b"])
-    train = encode([["a", "a"], ["a", "b"]], vocabulary)
-    heldout = encode([["a", "x"]], vocabulary)
-    expected = (4 / 11 * 1 / 11 * 3 / 11) ** (-1 / 3)
-    assert demo.perplexity_by_frequency(train, heldout) == pytest.approx(expected)
-
-
-def test_a_probe_finds_the_layer_that_holds_the_answer():
-    torch.manual_seed(0)
-    layers = [torch.randn(400, 6) for _ in range(3)]
-    labels = (layers[1][:, 0] > 0).float()
-    actual = demo.train_probe("middle", layers, layers, labels, labels)
-    assert actual.weights[1] > 0.8
-    assert actual.accuracy > 0.9 > actual.majority
 
 
 def toy_demo(monkeypatch, tmp_path, steps):

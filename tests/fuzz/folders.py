@@ -1,6 +1,5 @@
 """Folder of a case's files, and the valid files that it damages: written once per process, in folders of its own."""
 
-import atexit
 import functools
 import pathlib
 import random
@@ -10,21 +9,13 @@ from collections.abc import Callable
 
 from tests.fuzz.damage import damaged, damaged_json
 
-_folders: list[tempfile.TemporaryDirectory[str]] = []
-
-
-@functools.cache
-def root() -> pathlib.Path:
-    """The folder of this process."""
-    folder = tempfile.TemporaryDirectory(prefix="elmo_fast_fuzz_")
-    _folders.append(folder)
-    atexit.register(folder.cleanup)
-    return pathlib.Path(folder.name)
+_folder = tempfile.TemporaryDirectory(prefix="elmo_fast_fuzz_")  # of this process
+root = pathlib.Path(_folder.name)
 
 
 def fresh() -> pathlib.Path:
     """An empty folder for a case; files of the case before are removed."""
-    folder = root() / "case"
+    folder = root / "case"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder
@@ -55,7 +46,7 @@ def valid(make: Callable[[pathlib.Path], pathlib.Path]) -> Callable[[], pathlib.
 
     @functools.cache
     def once() -> pathlib.Path:
-        folder = root() / "valid" / f"{make.__module__}.{make.__name__}"
+        folder = root / "valid" / f"{make.__module__}.{make.__name__}"
         folder.mkdir(parents=True)
         return make(folder)
 

@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,33 +28,31 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - open as long as the worker runs
-        self.root = pathlib.Path("/nonexistent")
-
-    def _running(self) -> "subprocess.Popen[str]":
-        if self._process is None or self._process.poll() is not None:
-            self.stop()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._errors, text=True, bufsize=1, cwd=ROOT, env={"OMP_NUM_THREADS": "1"} | os.environ,
-            )  # fmt: skip
-            assert self._process.stdout is not None
-            self.root = pathlib.Path(json.loads(self._process.stdout.readline())["root"])
-        return self._process
+        self._folder = tempfile.TemporaryDirectory(prefix="elmo_fast_fuzz_")
 
     def __enter__(self) -> "Worker":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
+        self._stop()
         self._errors.close()
+        self._folder.cleanup()
 
-    def stop(self) -> None:
-        """End the process and remove its folder."""
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None or self._process.poll() is not None:
+            self._stop()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._errors, text=True, bufsize=1, cwd=ROOT,
+                env={"OMP_NUM_THREADS": "1"} | os.environ | {"TMPDIR": self._folder.name},
+            )  # fmt: skip
+        return self._process
+
+    def _stop(self) -> None:
         if self._process is not None:
             self._process.kill()
             with self._process:  # waits, and closes its pipes
                 pass
-            shutil.rmtree(self.root, ignore_errors=True)
         self._process = None
 
     def run(self, target: str, seed: int) -> Finding:
@@ -65,30 +62,18 @@ class Worker:
         assert process.stdout is not None
         self._errors.truncate(0)
         self._errors.seek(0)
-        begun, cpu = time.monotonic(), _cpu_seconds(process.pid)
-        print(json.dumps({"target": target, "seed": seed, "memory": MEMORY}), file=process.stdin)
-        while not select.select([process.stdout], [], [], 1)[0]:
-            if _cpu_seconds(process.pid) - cpu > CPU_SECONDS or time.monotonic() - begun > SECONDS:
-                return self._hung(process)
+        case = {"target": target, "seed": seed, "memory": MEMORY, "seconds": CPU_SECONDS}
+        print(json.dumps(case), file=process.stdin)
+        if not select.select([process.stdout], [], [], SECONDS)[0]:
+            process.send_signal(signal.SIGPROF)
         line = process.stdout.readline()
-        return json.loads(line) if line.endswith("\n") else self._crashed(process)
+        return json.loads(line) if line.endswith("\n") else self._ended(process.wait())
 
-    def _stderr(self) -> str:
+    def _ended(self, status: int) -> Finding:
         self._errors.seek(0)
-        return self._errors.read()[-20_000:].decode(errors="replace")
-
-    def _crashed(self, process: "subprocess.Popen[str]") -> Finding:
-        status = process.wait()
+        message = self._errors.read()[-20_000:].decode(errors="replace")
         kind = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return {"kind": kind, "where": location(self._stderr()), "text": self._stderr()[-6000:]}
-
-    def _hung(self, process: "subprocess.Popen[str]") -> Finding:
-        process.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
-        message = self._stderr()
-        process.kill()
-        process.wait()
-        return {"kind": "hang", "where": location(message), "text": message[-6000:]}
+        return {"kind": "hang" if kind == "SIGPROF" else kind, "where": location(message), "text": message[-6000:]}
 
 
 def location(message: str) -> str:
@@ -102,24 +87,6 @@ def location(message: str) -> str:
     return ":".join(actual[0]) if actual else message.strip()[-120:]
 
 
-def _cpu_seconds(pid: int) -> float:
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def write_finding(folder: pathlib.Path, root: pathlib.Path, finding: Finding) -> None:
-    """Write the text of a finding, and its files."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    text = f"make fuzz CASE={folder}\n\n{finding['kind']} in {finding['where']}\n\n{finding['text']}\n"
-    (folder / "finding.txt").write_text(text, encoding="utf-8")
-    if (root / "case").is_dir():
-        shutil.copytree(root / "case", folder / "case", symlinks=True)
-
-
 class Hunt:
     """Attacks of one target after the other, each with a seed of its own."""
 
@@ -130,7 +97,7 @@ class Hunt:
         self.findings: dict[tuple[str, str, str], Finding] = {}  # by target, kind and location
 
     def __iter__(self) -> Iterator[Finding]:
-        """Yield each finding that differs from the ones before, until the time is up."""
+        """Yield each finding that differs from the ones before, until the time is up; write it to a file."""
         turns = (target for target in itertools.cycle(self._targets) for _ in range(CASES))
         with Worker() as worker:
             for seed, target in enumerate(turns, self._seed):
@@ -141,6 +108,8 @@ class Hunt:
                 identity = (target, finding["kind"], finding["where"]) if finding else None
                 if identity is not None and identity not in self.findings:
                     folder = self._folder / f"{target}-{seed}"
-                    write_finding(folder, worker.root, finding)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    text = f"make fuzz CASE={folder}\n\n{finding['kind']} in {finding['where']}\n\n{finding['text']}\n"
+                    (folder / "finding.txt").write_text(text, encoding="utf-8")
                     self.findings[identity] = {**finding, "case": str(folder)}
                     yield self.findings[identity]

@@ -1,6 +1,7 @@
 """projected_lstm: the kernels of every backend against the float64 definition, the definition against torch.nn.LSTM
 and by hand; and what only Triton's kernels could get wrong."""
 
+import types
 import warnings
 
 import pytest
@@ -330,5 +331,7 @@ def tiled(dtype, batch=128, cells=4096):
 @pytest.mark.parametrize("memory", [99, 227])
 def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkeypatch):
     """Tensor cores cut their sums off, and a chain of exact products rounds once for each."""
-    monkeypatch.setattr(_triton, "shared_memory", lambda _: memory * 1024)
+    gpu = types.SimpleNamespace(shared_memory_per_block_optin=memory * 1024, multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
     assert forward_kernels.tiles(tiled(torch.float32, batch), kernel, torch.device("cuda"))[0].depth <= 32

@@ -13,10 +13,21 @@ from tests.fuzz.damage import value as any_value
 from tests.fuzz.judge import Wrong, sentence
 from tests.support.weights import make_weights
 
-# Commands that would train, measure or reach out for minutes get options that they reject, or --help.
-QUICK = ("vocab", "prepare", "eval", "embed", "neighbours", "convert", "cache-vocab", "info")
-NESTED = {"static": ("neighbours", "convert", "eval", "export", "train"), "task": ("train", "eval", "predict"),
-          "plot": ("curves", "layers", "words", "senses", "projector")}  # fmt: skip
+# Commands that do not train, measure or reach out for minutes.
+LINES = (
+    "vocab --train_prefix in.txt --vocab_file out",
+    "prepare --train_prefix in.txt --out_dir out",
+    "eval --model bilm --test_prefix in.txt --vocab_file vocab.txt --batch_size 2",
+    "embed in.txt out --all --model bilm",
+    "neighbours --model bilm --corpus in.txt --query cat --index 0",
+    "convert --model bilm --to safetensors --out_dir out",
+    "cache-vocab --model bilm --vocab_file vocab.txt --output out",
+    "info",
+    "static neighbours v.txt --words the",
+    "static convert v.txt",
+    "task predict v.txt",
+    "plot words --vectors v.txt --words the",
+)
 CONFIG = """model:
 dim: 8
 projection_dim: 4
@@ -46,46 +57,22 @@ def options(name: str) -> list[str]:
     return sorted(flag for flag in parsers()[name]._option_string_actions if flag.startswith("--"))
 
 
-def _value(rng):
-    return rng.choice(
-        (
-            lambda: "in.txt", lambda: "bilm", lambda: "out", lambda: "vocab.txt", lambda: "v.txt",
-            lambda: "bilm/options.json", lambda: "bilm/weights.hdf5", lambda: ".", lambda: "absent",
-            lambda: "cpu", lambda: "cuda:7", lambda: "king",
-            lambda: str(rng.choice(LARGE[:12])), lambda: "0", lambda: "1", lambda: "2", lambda: "true", lambda: "0.5",
-            lambda: rng.choice(ODD_TEXT).replace("\0", ""), lambda: "top", lambda: "float32",
-            lambda: str(any_value(rng))[:1000].replace("\0", ""), lambda: "safetensors", lambda: "-1",
-            lambda: "--", lambda: "[]", lambda: "1e9",
-        )
-    )()  # fmt: skip
-
-
+VALUES = ("in.txt", "bilm", "out", "vocab.txt", "v.txt", "bilm/options.json", "bilm/weights.hdf5", ".", "absent",
+          "cpu", "cuda:7", "king", "0", "1", "2", "-1", "0.5", "1e9", "true", "top", "float32", "safetensors", "--",
+          "[]")  # fmt: skip
 # The command starts as many processes or threads as are asked for.
 FEW = ("--processes", "--threads")
 
 
-def _harmless(value: str) -> str:
-    """Nothing is written outside the case's folder, whoever runs it."""
-    return value.lstrip("/").replace("..", "")
+def _value(rng):
+    odd = (str(rng.choice(LARGE[:12])), rng.choice(ODD_TEXT), str(any_value(rng))[:1000])
+    # Nothing is written outside the case's folder, whoever runs it.
+    return rng.choice((*VALUES, *odd)).replace("\0", "").lstrip("/").replace("..", "")
 
 
 def words_of(rng: random.Random) -> list[str]:
     """A command line."""
-    name = rng.choice(QUICK)
-    model = ["--model", "bilm"]
-    words = {
-        "vocab": ["vocab", "--train_prefix", "in.txt", "--vocab_file", "out"],
-        "prepare": ["prepare", "--train_prefix", "in.txt", "--out_dir", "out"],
-        "eval": ["eval", *model, "--test_prefix", "in.txt", "--vocab_file", "vocab.txt", "--batch_size", "2"],
-        "embed": ["embed", "in.txt", "out", "--all", *model],
-        "neighbours": ["neighbours", *model, "--corpus", "in.txt", "--query", "the cat", "--index", "1"],
-        "convert": ["convert", *model, "--to", "safetensors", "--out_dir", "out"],
-        "cache-vocab": ["cache-vocab", *model, "--vocab_file", "vocab.txt", "--output", "out"],
-        "info": ["info"],
-    }[name]
-    if rng.random() < 0.25:
-        name = rng.choice(sorted(NESTED))
-        words = [name, rng.choice(NESTED[name]), *rng.choice((["v.txt"], [], ["--vectors", "v.txt", "--words", "the"]))]
+    words = rng.choice(LINES).split()
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         how, at = rng.randrange(5), rng.randrange(len(words))
         if how == 0 and at:
@@ -97,7 +84,7 @@ def words_of(rng: random.Random) -> list[str]:
             flag = flag if rng.random() < 0.9 else flag[:-1] or "--x"
             value = rng.choice(("0", "1", "2", "-1", "x", "")) if flag in FEW else _value(rng)
             words += [flag] if rng.random() < 0.2 else [flag, value]
-    return list(map(_harmless, words))
+    return words
 
 
 def case(rng: random.Random) -> None:
