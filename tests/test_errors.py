@@ -2,9 +2,13 @@
 
 import dataclasses
 import functools
+import pathlib
+import re
+import tomllib
 
 import pytest
 
+import elmo_fast
 from elmo_fast._io.fields import read_json
 from elmo_fast.checkpoints import read_options
 from elmo_fast.cli.main import main
@@ -24,6 +28,14 @@ def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it():
     assert caught.value.name == "nowhere_1"
     assert isinstance(caught.value, ElmoFastError)
     assert isinstance(caught.value, ImportError)
+
+
+def test_every_extra_that_a_message_names_is_one():
+    root = pathlib.Path(elmo_fast.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
+    named = set(re.findall(r'require\(\s*"[\w.]+", "(\w+)"', text))
+    project = tomllib.loads((root.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"flair", "sbert", "spacy", "tasks"} <= named <= project["optional-dependencies"].keys()
 
 
 def test_the_command_that_builds_again_knows_a_clone(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from elmo_fast.errors import ElmoFastError
 
@@ -139,38 +139,28 @@ def _use(torch_threads: int) -> None:
     torch.set_num_threads(torch_threads)
 
 
-class SerialExecutor(Executor):
-    """Each call runs when it is submitted, on the caller's thread."""
-
-    def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
-        done: Future[Any] = Future()
-        done.set_result(call(*arguments, **named))
-        return done
-
-
-def background_thread() -> Executor:
-    """Return a background thread for the caller's operators.
-
-    SerialExecutor if torch has one thread only.
-    """
+def background_thread() -> contextlib.AbstractContextManager[BackgroundThreads | None]:
+    """Return a background thread for the caller's operators, or None in a block if torch has one thread only."""
     import torch
 
-    return BackgroundThreads() if torch.get_num_threads() > 1 else SerialExecutor()
+    return BackgroundThreads() if torch.get_num_threads() > 1 else contextlib.nullcontext()
 
 
 def prefetch(
-    threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1
+    threads: Executor | None, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1
 ) -> Iterator[Result]:
-    """Apply `call` to the items in order, prefetching `depth` results.
+    """Apply `call` to the items in order, prefetching `depth` results; without threads nothing runs ahead.
 
     `items` are read on the caller's thread. An exception of a call is raised in place of its result.
-    `SerialExecutor` runs nothing ahead.
     """
+    if threads is None:
+        yield from map(call, items)
+        return
     futures: deque[Future[Result]] = deque()
     for item in items:
         futures.append(threads.submit(call, item))
         del item  # or it would stay in memory until the next one is there
-        if isinstance(threads, SerialExecutor) or len(futures) > depth:
+        if len(futures) > depth:
             yield futures.popleft().result()
     while futures:
         yield futures.popleft().result()

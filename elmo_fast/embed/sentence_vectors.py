@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elmo_fast._runtime.devices import to_device_together, to_host
 from elmo_fast._runtime.progress import Progress
-from elmo_fast._runtime.threads import BackgroundThreads, SerialExecutor, background_thread, prefetch
+from elmo_fast._runtime.threads import BackgroundThreads, background_thread, prefetch
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules._graph_replay import padded_words
@@ -139,7 +139,7 @@ def run_batches(
         batch_size = BATCH_SIZE if device.type == "cpu" or stateful else GPU_BATCH_SIZE
     if max_tokens is None and not stateful:
         max_tokens = MOST_TOKENS
-    overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
+    overlaps = device.type == "cpu" and background is not None
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     chunk = max_tokens if bilm.runs_in_chunks and bilm.runs_in_parts and not stateful else None
     runner = _Runner(bilm, layers, stateful, chunk, encodes_ahead=overlaps and groups == 1)
@@ -149,7 +149,7 @@ def run_batches(
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
             yield from prefetch(threads, lambda batch: runner.run(runner.prepare(batch)), parts, depth=groups)
     else:
-        yield from map(runner.run, prefetch(background or SerialExecutor(), runner.prepare, parts))
+        yield from map(runner.run, prefetch(background, runner.prepare, parts))
 
 
 # A batch that is ready to run; its ids, as `BiLM.batch_to_ids` or `CharacterEncoder.distinct` returns them, none where

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import pretrained_folder, stored_tokenizer
+from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import Layers, chosen_layers, combined_width
 from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.errors import ElmoFastError, check_choice, require
@@ -34,8 +34,7 @@ class ElmoTokens(_InputModule):
         max_seq_length: maximum number of tokens of a text, the rest is cut off; None: no maximum.
         requires_grad: whether the biLM is trained.
         precision, backend: as in BiLM.
-        text_tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none. A
-            folder that was saved without it splits at white space.
+        text_tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none.
 
     Raises: ElmoFastError, CheckpointError.
     """
@@ -127,7 +126,4 @@ class ElmoTokens(_InputModule):
         """Return the module that save wrote, from a folder or the hub. Raises: CheckpointError."""
         named = ("token", "cache_folder", "revision", "local_files_only")
         where = {"subfolder": subfolder} | {key: kwargs[key] for key in named if key in kwargs}
-        folder, config = cls.load_dir_path(model_name_or_path, **where), cls.load_config(model_name_or_path, **where)
-        if "text_tokenizer" not in config:
-            config["text_tokenizer"] = stored_tokenizer(folder) or "whitespace"
-        return cls(folder, **config)
+        return cls(cls.load_dir_path(model_name_or_path, **where), **cls.load_config(model_name_or_path, **where))

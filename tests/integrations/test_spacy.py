@@ -1,11 +1,5 @@
 """The component "elmo_fast" in real pipelines: vectors, hooks, other components' things, files, odd Docs."""
 
-import os
-import pathlib
-import subprocess
-import sys
-import tomllib
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +11,6 @@ from spacy.tokens import Doc
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.integrations import spacy as integration
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = ["I like Berlin.", "", "So  do\n\nI", " \n ", "Rain and wind, wind and rain. Sun!"]
 
 
@@ -174,16 +167,6 @@ def test_a_saved_pipeline_holds_the_model(model, tmp_path):
     np.testing.assert_array_equal(spacy.load(tmp_path / "saved")(TEXTS[0]).tensor, nlp(TEXTS[0]).tensor)
 
 
-def test_a_saved_pipeline_of_a_model_of_word_ids_holds_its_words(word_model, tmp_path):
-    """vocab.txt goes along: the vectors are the same where the first folder is gone."""
-    nlp = pipeline(word_model)
-    expected = nlp("I like Berlin zzz").tensor
-    assert expected.any(axis=1).all()
-    nlp.to_disk(tmp_path / "saved")
-    word_model.rename(tmp_path / "moved")
-    np.testing.assert_array_equal(spacy.load(tmp_path / "saved")("I like Berlin zzz").tensor, expected)
-
-
 def test_a_model_that_is_not_there(tmp_path):
     """Said at the first Doc: until then from_disk may still bring the model."""
     nlp = pipeline(tmp_path / "typo")
@@ -207,28 +190,6 @@ def test_the_pipelines_error_handler_decides(model, monkeypatch):
     monkeypatch.setattr(component, "_annotate", sometimes)
     assert [doc.text for doc in nlp.pipe(["a", "b", "c"], batch_size=1)] == ["a", "c"]
     assert failed == [("elmo_fast", ["b"], "no")]
-
-
-def test_the_entry_point_makes_the_component_known_without_an_import(model, tmp_path):
-    """A new interpreter that imports spaCy alone, with what pyproject.toml declares as the installed metadata."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
-    info = tmp_path / "elmo_fast-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elmo-fast\nVersion: 0.1.0\n")
-    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in declared.items()]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    code = (
-        "import sys, spacy\nnlp = spacy.blank('en')\nnlp.add_pipe('elmo_fast', config={'model': sys.argv[1]})\n"
-        "print(nlp('I like Berlin').tensor.shape)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(model)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == "(3, 16)", done.stderr
-    assert integration.make_elmo_fast.__name__ == declared["spacy_factories"]["elmo_fast"].partition(":")[2]
 
 
 def test_a_forked_process_cannot_use_the_gpu_and_says_so(model, monkeypatch):
