@@ -14,19 +14,9 @@ namespace {
 constexpr int64_t kPiece = 16384;  // numbers that a thread takes at a time, at least
 constexpr int64_t kAhead = 4;  // rows of a table that are fetched before they are updated: they lie anywhere
 
-// One chunk of weights, their sums and gradients.
 template <typename T>
-struct Stretch {
-  T *weights, *sums;
-  const T* gradients;
-  int64_t size;
-};
-
-template <typename T>
-ELMO_MULTIVERSION void update(const Stretch<T>& s, T rate, T scale) {
-  T *__restrict weights = s.weights, *__restrict sums = s.sums;
-  const T* __restrict gradients = s.gradients;
-  for (int64_t i = 0; i < s.size; ++i) {
+ELMO_MULTIVERSION void update(T* __restrict weights, T* __restrict sums, const T* __restrict gradients, int64_t size, T rate, T scale) {
+  for (int64_t i = 0; i < size; ++i) {
     const T gradient = scale * gradients[i], sum = sums[i] + gradient * gradient;
     sums[i] = sum;
     weights[i] -= rate * gradient / std::sqrt(sum);
@@ -36,11 +26,6 @@ ELMO_MULTIVERSION void update(const Stretch<T>& s, T rate, T scale) {
 double number_of(const Arguments& check, const char* name, const Tensor& number, Types types) {
   check.tensor(name, number, types, {});
   return number.scalar_type() == kDouble ? *number.const_data_ptr<double>() : *number.const_data_ptr<float>();
-}
-
-// The factor of the gradients; not finite: nothing is to be changed.
-double factor_of(const Arguments& check, const std::optional<Tensor>& scale, ScalarType dtype) {
-  return scale.has_value() ? number_of(check, "scale", *scale, {kFloat, dtype}) : 1.0;
 }
 
 // Marks these numbers as changed for autograd and for caches of copies: a view shares the version counter, and writing none of its numbers
@@ -63,7 +48,7 @@ void update_rows(const Tensor& table, const Tensor& sums, const Tensor& ids, con
         __builtin_prefetch(weights + id[ahead] * width + j, 1, 2);
         __builtin_prefetch(squares + id[ahead] * width + j, 1, 2);
       }
-      update<T>({weights + id[i] * width, squares + id[i] * width, gradients + i * width, width}, rate, scale);
+      update<T>(weights + id[i] * width, squares + id[i] * width, gradients + i * width, width, rate, scale);
     }
   });
 }
@@ -86,7 +71,8 @@ void adagrad_rows_(
   check.ids("ids", ids, table.size(0));
   const auto* id = ids.const_data_ptr<int64_t>();
   check.need(std::adjacent_find(id, id + ids.numel(), std::greater_equal<>()) == id + ids.numel(), "ids must rise, none twice");
-  const double rate = number_of(check, "learning_rate", learning_rate, kFloating), factor = factor_of(check, scale, table.scalar_type());
+  const double rate = number_of(check, "learning_rate", learning_rate, kFloating);
+  const double factor = scale.has_value() ? number_of(check, "scale", *scale, {kFloat, table.scalar_type()}) : 1.0;
   if (!std::isfinite(factor)) return;
   by_type(table.scalar_type(), [&]<typename T>() {
     update_rows<T>(table, accumulator, ids, rows, static_cast<T>(rate), static_cast<T>(factor));

@@ -89,8 +89,6 @@ PYBIND11_MODULE(_C, m) {
       "sample", [](uintptr_t address, int64_t count, int64_t size) { return elmo_fast::sample_of(reinterpret_cast<void*>(address), count, size); },
       "address"_a, "count"_a, "size"_a, "Return a number that stands for 256 of the `count` numbers of `size` bytes in this memory.");
 
-  m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Return the memory of dead tensors that is kept for the next ones, in bytes.");
-  m.def("clear_idle_buffers", &elmo_fast::clear_idle_buffers, "Give that memory back to the system.");
   m.def("fill_new_memory", &elmo_fast::fill_new_memory, "fill"_a, "Fill the memory of new tensors with NaN from now on, or no longer.");
 
   m.def(

@@ -31,21 +31,20 @@ struct Pool {
   int64_t bytes = 0;
 };
 
-// The smallest idle block that holds `bytes` and wastes at most a quarter, or nothing.
+// The smallest idle block that holds `bytes` and wastes at most a quarter, or a new one.
 Memory take(int64_t bytes) {
   auto& p = of_this_process<Pool>();
-  const std::lock_guard<std::mutex> lock(p.guard);
+  std::unique_lock<std::mutex> lock(p.guard);
   auto best = p.idle.end();
   for (auto it = p.idle.begin(); it != p.idle.end(); ++it)
     if (it->bytes >= bytes && it->bytes <= bytes + bytes / 4 && (best == p.idle.end() || it->bytes < best->bytes)) best = it;
-  if (best == p.idle.end()) return {nullptr, 0};
-  const Memory memory = *best;
-  p.idle.erase(best);
-  p.bytes -= memory.bytes;
-  return memory;
-}
-
-Memory allocate(int64_t bytes) {
+  if (best != p.idle.end()) {
+    const Memory memory = *best;
+    p.idle.erase(best);
+    p.bytes -= memory.bytes;
+    return memory;
+  }
+  lock.unlock();
   const Memory memory{std::aligned_alloc(kPage, bytes), bytes};
   ELMO_CHECK(memory.data != nullptr, "elmo_fast: not enough memory for a buffer of ", bytes, " bytes");
 #if defined(MADV_HUGEPAGE)
@@ -54,19 +53,15 @@ Memory allocate(int64_t bytes) {
   return memory;
 }
 
-void drop_until(Pool& p, int64_t most) {
-  for (; p.bytes > most; p.idle.pop_front()) {
-    p.bytes -= p.idle.front().bytes;
-    std::free(p.idle.front().data);
-  }
-}
-
 void give_back(const Memory& memory) {
   auto& p = of_this_process<Pool>();
   const std::lock_guard<std::mutex> lock(p.guard);
   p.idle.push_back(memory);
   p.bytes += memory.bytes;
-  drop_until(p, kMostIdle);
+  for (; p.bytes > kMostIdle; p.idle.pop_front()) {
+    p.bytes -= p.idle.front().bytes;
+    std::free(p.idle.front().data);
+  }
 }
 
 }  // namespace
@@ -75,9 +70,7 @@ Tensor empty_buffer(IntArrayRef sizes, ScalarType dtype) {
   int64_t needed = size_of(dtype);
   for (const int64_t size : sizes) needed *= size;
   if (needed < kPage) return empty(sizes, dtype);
-  const int64_t bytes = (needed + kPage - 1) / kPage * kPage;
-  Memory memory = take(bytes);
-  if (memory.data == nullptr) memory = allocate(bytes);
+  const Memory memory = take((needed + kPage - 1) / kPage * kPage);
   if (fills.load(std::memory_order_relaxed)) std::memset(memory.data, 0xff, needed);
   return torch::stable::from_blob(
       memory.data, sizes, contiguous_strides(sizes), torch::stable::Device(torch::headeronly::DeviceType::CPU), dtype,
@@ -85,17 +78,5 @@ Tensor empty_buffer(IntArrayRef sizes, ScalarType dtype) {
 }
 
 void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }
-
-int64_t idle_buffer_bytes() {
-  auto& p = of_this_process<Pool>();
-  const std::lock_guard<std::mutex> lock(p.guard);
-  return p.bytes;
-}
-
-void clear_idle_buffers() {
-  auto& p = of_this_process<Pool>();
-  const std::lock_guard<std::mutex> lock(p.guard);
-  drop_until(p, 0);
-}
 
 }  // namespace elmo_fast

@@ -1,6 +1,7 @@
 #include "common/parallel.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "common/tensor.h"
 
@@ -14,15 +15,6 @@ namespace elmo_fast {
 namespace {
 
 constexpr int64_t kPieces = 8;  // for each thread: the last one to end has an eighth of its share to do alone at most
-
-// Calls f when the block ends.
-template <typename F>
-struct AtEnd {
-  const F f;
-  ~AtEnd() { f(); }
-};
-template <typename F>
-AtEnd(F) -> AtEnd<F>;
 
 }  // namespace
 
@@ -46,18 +38,18 @@ void run_pieces(int64_t threads, int64_t count, int64_t grain, const std::functi
     // threads begin. In a helper torch records no operation for autograd, which belongs to the caller: kernels run below it.
     const int before = static_cast<int>(num_threads());
     const bool gradient = aoti_torch_grad_mode_is_enabled();
-    const AtEnd restore{[&] {
-      omp_set_num_threads(before);
-      if (helper) aoti_torch_grad_mode_set_enabled(gradient);
-    }};
+    std::exception_ptr error;
     omp_set_num_threads(static_cast<int>(within));
     if (helper) aoti_torch_grad_mode_set_enabled(false);
     try {
       pieces.take_each(f);
     } catch (...) {
       pieces.stop();
-      throw;
+      error = std::current_exception();
     }
+    omp_set_num_threads(before);
+    if (helper) aoti_torch_grad_mode_set_enabled(gradient);
+    if (error) std::rethrow_exception(error);
   });
 }
 

@@ -103,8 +103,6 @@ Tensor number(double value, ScalarType dtype);  // of no dimension
 // cached when the tensor is freed, at most 1 GiB of it, and serves later buffers of about its size: what went back to the system is cleared (in a
 // virtual machine: fetched from the host) before it comes again.
 Tensor empty_buffer(IntArrayRef sizes, ScalarType dtype);
-int64_t idle_buffer_bytes();
-void clear_idle_buffers();
 // If true, buffers are filled with bytes that make every float NaN, as torch fills its own new tensors where
 // torch.utils.deterministic.fill_uninitialized_memory is set, so that tests see an output that nothing wrote.
 void fill_new_memory(bool fill);

@@ -32,10 +32,8 @@ struct Pass {
 
 template <typename T>
 ELMO_INLINE void prefetch_row(const T* row, int64_t dimension) {
-#if defined(__GNUC__)
   const char* at = reinterpret_cast<const char*>(row);
   for (const char* const end = reinterpret_cast<const char*>(row + dimension); at < end; at += kLineBytes) __builtin_prefetch(at, 1);
-#endif
 }
 
 template <typename T>

@@ -21,7 +21,7 @@ from elmo_fast.embed.token_vectors import shared_bilm
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
-from elmo_fast.text.checks import check_sentences, check_words, checked_sentences, may_hold_words
+from elmo_fast.text.checks import check_sentences, checked_sentences, may_hold_words
 
 __all__ = ["Module"]
 
@@ -106,9 +106,7 @@ def _cut(inputs: Any) -> list[list[str]]:
         )
     rows, lengths = _as_list(inputs["tokens"]), _as_list(inputs["sequence_len"])
     check_sentences(rows, "tokens")
-    rows = [[_text(word) for word in row] if may_hold_words(row) else row for row in map(_as_list, rows)]
-    for index, row in enumerate(rows):
-        check_words(row, f"tokens[{index}]")
+    rows = list(checked_sentences(map(_decoded, rows), "tokens"))
     fits = isinstance(lengths, list | tuple) and len(rows) == len(lengths)
     pairs = list(zip(rows, lengths, strict=True)) if fits else []
     if not fits or not all(isinstance(n, int | np.integer) and 0 <= n <= len(row) for row, n in pairs):
@@ -124,6 +122,7 @@ def _as_list(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _text(word: Any) -> Any:
-    """TensorFlow's strings are bytes."""
-    return word.decode() if isinstance(word, bytes) else word
+def _decoded(row: Any) -> Any:
+    """Return a list of words with TensorFlow's strings, which are bytes, as Python's."""
+    row = _as_list(row)
+    return [word.decode() if isinstance(word, bytes) else word for word in row] if may_hold_words(row) else row
