@@ -95,12 +95,8 @@ def model_files(path: PathLike) -> list[Path]:
 
 def stored_tokenizer(path: PathLike) -> Tokenizer | None:
     """Return the tokenizer that is stored with the model of a folder or archive; None splits at white space."""
-
-    def read(folder: Path) -> Tokenizer | None:
-        options = _pick(folder)[1][0]
-        return read_options(options).tokenizer if options.suffix == ".json" else None
-
-    return read_folder(model_folder(path), (), read)
+    options = model_files(path)[0]
+    return read_options(options).tokenizer if options.suffix == ".json" else None
 
 
 def load_checkpoint(

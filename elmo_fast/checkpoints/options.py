@@ -15,41 +15,18 @@ from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind,
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
+_WRITTEN_AS_NULL = ("cell_clip", "proj_clip")  # AllenNLP needs the keys
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
 def option(
-    within: str | None = None,
-    default: Any = dataclasses.MISSING,
-    *,
-    key: str | None = None,
-    left_out: bool = False,
-    shown: bool = True,
+    within: str | None = None, default: Any = dataclasses.MISSING, *, key: str | None = None, shown: bool = True
 ) -> Any:
     """Return a field with a range (fields.py), required without a default.
 
-    key: in JSON, with dots for nesting; None: its name; left_out: of JSON, where it is None; shown: in the repr.
+    key: in JSON, with dots for nesting; None: its name; shown: in the repr.
     """
-    metadata = {"within": within, "key": key, "left_out": left_out}
-    return dataclasses.field(default=default, repr=shown, metadata=metadata)
-
-
-def _section_dict(section: Any) -> dict[str, Any]:
-    """Return a section as a JSON object.
-
-    Dotted keys become nested, fields that are left out while they are None are.
-    """
-    result: dict[str, Any] = {}
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if not field.metadata or (value is None and field.metadata["left_out"]):
-            continue
-        *outer, last = (field.metadata["key"] or field.name).split(".")
-        place = result
-        for name in outer:
-            place = place.setdefault(name, {})
-        place[last] = json.loads(json.dumps(value))  # lists in place of tuples
-    return result
+    return dataclasses.field(default=default, repr=shown, metadata={"within": within, "key": key})
 
 
 # What a lexicon must contain: what it lacks, padding; of characters also the markers of sentences and words.
@@ -92,7 +69,7 @@ class LstmOptions:
     cell_clip: float | None = option("above 0", None)
     proj_clip: float | None = option("above 0", None)
     use_skip_connections: bool = option(default=False)
-    joined: bool | None = option(default=None, left_out=True)
+    joined: bool | None = option(default=None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -115,7 +92,7 @@ class LexiconOptions:
     characters: tuple[str, ...] = option("of strings, none twice and none empty", (), shown=False)
     words: tuple[str, ...] = option("of strings, none twice and none empty", (), shown=False)
     word_dim: int = option("0 or more", 0)
-    longest_word: int | None = option("0 or more", None, left_out=True)
+    longest_word: int | None = option("0 or more", None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -143,19 +120,19 @@ class ElmoOptions:
     lexicon: LexiconOptions | None = None
     bidirectional: Literal[True] = option(default=True)
     dropout: float = option("from 0 to below 1", 0.1)
-    n_tokens_vocab: int | None = option("above 0", None, left_out=True)
-    n_train_tokens: int | None = option("0 or more", None, left_out=True)
-    n_epochs: int | None = option("0 or more", None, left_out=True)
-    batch_size: int | None = option("above 0", None, left_out=True)
-    unroll_steps: int | None = option("above 0", None, left_out=True)
-    n_negative_samples_batch: int | None = option("above 0", None, left_out=True)
-    all_clip_norm_val: float | None = option("above 0", None, left_out=True)
-    learning_rate: float | None = option("above 0", None, left_out=True)
-    sample_softmax: bool | None = option(default=None, left_out=True)
-    share_embedding_softmax: bool | None = option(default=None, left_out=True)
-    loss: Loss | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
-    tokenizer: Tokenizer | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
-    vocabulary_sha256: str | None = option(default=None, left_out=True)
+    n_tokens_vocab: int | None = option("above 0", None)
+    n_train_tokens: int | None = option("0 or more", None)
+    n_epochs: int | None = option("0 or more", None)
+    batch_size: int | None = option("above 0", None)
+    unroll_steps: int | None = option("above 0", None)
+    n_negative_samples_batch: int | None = option("above 0", None)
+    all_clip_norm_val: float | None = option("above 0", None)
+    learning_rate: float | None = option("above 0", None)
+    sample_softmax: bool | None = option(default=None)
+    share_embedding_softmax: bool | None = option(default=None)
+    loss: Loss | None = option(default=None)  # noqa: RUF009 (a field)
+    tokenizer: Tokenizer | None = option(default=None)  # noqa: RUF009 (a field)
+    vocabulary_sha256: str | None = option(default=None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -217,14 +194,16 @@ class ElmoOptions:
         return options
 
     def to_dict(self) -> dict[str, Any]:
-        """bilm-tf's nested dictionary; from_dict reads it back to equal options."""
-        sections = {"lstm": _section_dict(self.lstm)}
+        """Return bilm-tf's nested dictionary; from_dict reads it back to equal options."""
+        values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))  # lists in place of tuples
+        for section in [values, *(each for each in values.values() if isinstance(each, dict))]:
+            for name in [name for name, value in section.items() if value is None and name not in _WRITTEN_AS_NULL]:
+                del section[name]
         if self.char_cnn is not None:
-            sections["char_cnn"] = _section_dict(self.char_cnn)
-        if self.lexicon is not None:
-            sections["lexicon"] = _section_dict(self.lexicon)
-            sections.get("char_cnn", {}).pop("n_characters", None)  # a number of bytes
-        return {**_section_dict(self), **sections}
+            values["char_cnn"]["embedding"] = {"dim": values["char_cnn"].pop("embedding_dim")}
+            if self.lexicon is not None:
+                del values["char_cnn"]["n_characters"]  # a number of bytes
+        return values
 
     def with_n_characters(self, n_characters: Literal[261, 262]) -> "ElmoOptions":
         """Return the same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""

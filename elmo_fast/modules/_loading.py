@@ -13,7 +13,6 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from elmo_fast._io.atomic_folder import read_folder
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
@@ -160,13 +159,8 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
     place = options_file if weight_file is None else weight_file
     if not isinstance(place, str | os.PathLike):
         return None
-    folder = place if is_model(place) else Path(place).parent
-
-    def read(_: Path) -> Vocabulary | None:
-        path = file_beside(folder)
-        return None if path is None else Vocabulary.read(path)
-
-    return read_folder(folder, (), read)  # again if a save replaces it meanwhile
+    path = file_beside(place if is_model(place) else Path(place).parent)
+    return None if path is None else Vocabulary.read(path)
 
 
 def without_prefix(state: Weights | None, prefix: str) -> Weights | None:

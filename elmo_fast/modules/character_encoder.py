@@ -113,9 +113,7 @@ class CharacterEncoder(Module):
             not wait for their number.
         cache_size: maximum number of word vectors that one call over many batches caches (`embed_file`, `encode`, ...;
             exact; on the CPU); 0 disables it. A call of this module caches nothing.
-        precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
-            gradients.
-        backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
+        precision, backend: as in BiLM.
         state: the tensors, instead of a weight_file, under the names of this module's state_dict.
 
     Raises: ElmoFastError, CheckpointError.
@@ -243,46 +241,32 @@ class CharacterEncoder(Module):
         return {"token_embedding": self.encode(ids, cache=cache), "mask": mask}
 
     def encode(
-        self,
-        ids: Tensor,
-        spelled: Callable[[Tensor], Tensor] | None = None,
-        cache: WordCache | None = None,
+        self, ids: Tensor, spelled: Callable[[Tensor], Tensor] | None = None, cache: WordCache | None = None
     ) -> Tensor:
-        """Encode words given as ids [..., C] int64 to vectors [..., D], with nothing added.
+        """Encode words to vectors [..., D], with nothing added.
 
-        spelled: rows of `ids`, if they name words, to character ids; cache: as in `forward`; without gradients only.
+        ids: character ids, [..., C] int64 or, with `spelled`, numbers of words, [...] int64; spelled: numbers [U] to
+        character ids [U, C]; cache: as in `forward`; without gradients only.
         """
-        rows, backend = ids.reshape(-1, ids.shape[-1]), ops.backend_for("unique_rows", self.backend)
-        inverse = None
+        outer, width = (ids.shape[:-1], ids.shape[-1]) if spelled is None else (ids.shape, 1)
+        rows, inverse, backend = ids.reshape(-1, width), None, ops.backend_for("unique_rows", self.backend)
         if self.unique_words and (self._waits_for_nothing or rows.device.type == "cuda"):
             # The host does not ask for the number of distinct words: only the device knows it.
             unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
-            unique = unique if spelled is None else spelled(unique)
+            unique = unique if spelled is None else spelled(unique[:, 0])
             vectors = ops.gather_rows(self._encode(unique, count), inverse, order=order, backend=backend)
-            return vectors.reshape(*ids.shape[:-1], self.output_dim)
+            return vectors.reshape(*outer, self.output_dim)
         if self.unique_words and not (torch.compiler.is_compiling() or rows.is_meta):
             rows, inverse = ops.unique_rows(rows, backend=backend)
-        rows = rows if spelled is None else spelled(rows)
+        rows = rows if spelled is None else spelled(rows[:, 0])
         vectors = self._encode(rows) if cache is None else cache.lookup(rows, self._encode)
         vectors = vectors if inverse is None else vectors.index_select(0, inverse)
-        return vectors.reshape(*ids.shape[:-1], self.output_dim)
+        return vectors.reshape(*outer, self.output_dim)
 
     def encode_words(self, words: list[str]) -> Tensor:
         """Return the vectors [n, D] of n words."""
         ids = self.ids([words])[0].to(next(self.parameters()).device)
         return torch.cat([self.encode(some) for some in ids.split(1024)])
-
-    def encode_types(
-        self, types: Tensor, characters: Callable[[Tensor], Tensor], cache: WordCache | None = None
-    ) -> Tensor:
-        """Return the vectors [..., D] of words given by number; each distinct one is encoded once.
-
-        Args:
-            types: numbers of words, any shape, int64.
-            characters: the words' spelling: numbers [U] to character ids [U, C] int64.
-            cache: as in `encode`.
-        """
-        return self.encode(types[..., None], lambda unique: characters(unique[:, 0]), cache)
 
     def distinct(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """Return the input of `forward_distinct` for tokenized sentences, both int64. Raises: ElmoFastError.

@@ -136,12 +136,6 @@ class WordEncoder(WordTable):
         ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, vocabulary.bos + 1, vocabulary.eos + 1)
         return {"token_embedding": self.encode(ids), "mask": mask}
 
-    def encode_types(
-        self, types: Tensor, spelled: Callable[[Tensor], Tensor], cache: WordCache | None = None
-    ) -> Tensor:
-        """Return the vectors [..., D] of words given by number; spelled: numbers to ids + 1, of any shape."""
-        return self.encode(spelled(types))
-
 
 class CachedWords(WordTable):
     """The vectors of n words by their index, computed once (AllenNLP's vocab_to_cache); the first one is the padding.

@@ -227,8 +227,10 @@ class LanguageModel(nn.Module):
         vectors of words of earlier batches, where the weights do not change.
         """
         encoder = self.bilm.encoder
-        if distinct is None or not isinstance(encoder, CharacterEncoder):
-            words = encoder.encode_types(types, characters, cache)
+        if not isinstance(encoder, CharacterEncoder):
+            words = encoder.encode(characters(types))
+        elif distinct is None:
+            words = encoder.encode(types, characters, cache)
         else:
             vectors = encoder.encode_distinct(characters(distinct.words), *distinct[1:])
             words = vectors.view(*types.shape, -1)

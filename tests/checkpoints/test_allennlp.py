@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
-from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options, save_folder
-from elmo_fast.cli.main import main
+from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.support.snippets import ORIGINAL_FILTERS
 from tests.support.weights import make_weights
@@ -116,7 +115,7 @@ def test_published_options_are_known_by_name_and_checked_against_weights(tmp_pat
         load_checkpoint(path)
 
 
-def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, capsys):
+def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path):
     path = packed(tmp_path, {"elmo": embedder("/home/me/options.json")}, in_task(state, PREFIX))
     with pytest.raises(
         CheckpointError,
@@ -128,9 +127,6 @@ def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, cap
     read, options = load_checkpoint(options_file=pair[0], weight_file=path)
     assert options == read_options(pair[0])
     assert read["scalar_mix_0.gamma"].tolist() == [1.5]
-    words = ["convert", "--to", "safetensors", "--out_dir", str(tmp_path / "own"), "--options_file", str(pair[0])]
-    assert main([*words, "--weight_file", str(path)]) == 0
-    assert all(torch.equal(load_checkpoint(tmp_path / "own")[0][name], read[name]) for name in read)
     (tmp_path / "serialized" / "config.json").write_text('{"model": {"type": "simple_tagger"}}')
     with pytest.raises(
         CheckpointError, match=r"config\.json: wanted a part with options_file, as of an ELMo, found none"
@@ -152,21 +148,15 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path):
         CheckpointError, match=rf"biLMs, at \['{PREFIX}_elmo_lstm\.', '{wiki}_elmo_lstm\.'\]: choose one"
     ):
         load_checkpoint(path)
-    assert torch.equal(
-        load_checkpoint(path, prefix=f"{PREFIX}_elmo_lstm.")[0]["_token_embedder._projection.bias"],
-        state["_token_embedder._projection.bias"],
-    )
+    chosen, bias = f"{PREFIX}_elmo_lstm.", "_token_embedder._projection.bias"
+    assert torch.equal(load_checkpoint(path, prefix=chosen)[0][bias], state[bias])
     with pytest.raises(
         CheckpointError, match=r"token_embedders\.wiki\.options_file is b/other\.json, which is neither"
     ):
         load_checkpoint(path, prefix=f"{wiki}_elmo_lstm.")
-    chosen = f"{PREFIX}_elmo_lstm."
     assert Elmo.from_pretrained(path, prefix=chosen)._settings["do_layer_norm"]
-    vectors = ElmoEmbedder.from_pretrained(path, prefix=chosen).embed_sentence(["a", "cat"])
-    save_folder(tmp_path / "own", *load_checkpoint(path, prefix=chosen))
-    assert (ElmoEmbedder.from_pretrained(tmp_path / "own").embed_sentence(["a", "cat"]) == vectors).all()
-    with pytest.raises(CheckpointError, match=r"prefix chooses one of several biLMs in an AllenNLP model; .*own.* is"):
-        ElmoEmbedder.from_pretrained(tmp_path / "own", prefix=chosen)
+    with pytest.raises(CheckpointError, match=r"prefix chooses one of several biLMs in an AllenNLP model; .*hdf5 is"):
+        load_checkpoint(None, *pair, prefix=chosen)
     with pytest.raises(ElmoFastError, match="prefix chooses a biLM in the file of an AllenNLP model; got 'a' and no"):
         ElmoEmbedder(read_options(pair[0]), None, prefix="a")
 
@@ -202,14 +192,6 @@ def test_the_bilm_and_its_mixes_are_found_under_any_prefix(model, prefix, tmp_pa
 MIX = ("gamma", "scalar_parameters.0", "scalar_parameters.1", "scalar_parameters.2")
 
 
-def test_a_bare_bilm_is_found_and_copied(model):
-    _, options, state = model
-    read = read_allennlp_state(state, options)
-    assert read.keys() == state.keys()
-    read["_token_embedder._projection.bias"].zero_()
-    assert state["_token_embedder._projection.bias"].any()
-
-
 def test_of_several_bilms_one_must_be_named_unless_they_are_equal(model):
     _, options, state = model
     twice = {**in_task(state, "a."), **in_task(state, "b.")}
@@ -242,21 +224,6 @@ def test_a_number_that_a_small_file_spreads_over_terabytes_is_not_copied(model, 
         torch.save(several, tmp_path / "weights.th")
         with pytest.raises(CheckpointError, match=r"_projection\.bias: wanted .* each stored"):
             read_allennlp_state(tmp_path / "weights.th", options)
-
-
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        (lambda s: s.pop("_token_embedder.char_conv_1.bias"), r"char_conv_1.bias: wanted shape \[8\], found no such"),
-        (lambda s: s.pop("_elmo_lstm.forward_layer_0.input_linearity.weight"), "wanted an ELMo's tensors .*found none"),
-        (lambda s: s.clear(), "wanted an ELMo's tensors .*found none"),
-    ],
-)
-def test_what_does_not_fit_is_named(model, edit, message):
-    _, options, state = model
-    edit(state)
-    with pytest.raises(CheckpointError, match=message):
-        read_allennlp_state(state, options)
 
 
 class Trap:

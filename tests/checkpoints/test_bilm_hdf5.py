@@ -208,23 +208,13 @@ def poke(name, value):
 
 DAMAGES = {
     "missing": (remove("CNN/b_cnn_2"), r"CNN/b_cnn_2: wanted shape \[12\], found no such tensor"),
-    "all in one": (
-        remove("CNN_high_0/b_carry", "CNN_proj/W_proj"),
-        r"CNN_high_0/b_carry: wanted shape \[24\], found no such tensor; CNN_proj/W_proj: wanted shape \[24, 8\]",
-    ),
     "wrong shape": (
         replace(f"{CELL}/W_0", np.zeros((16, 95), "f4")),
         r"Cell1/LSTMCell/W_0: wanted shape \[16, 96\], found \[16, 95\]",
     ),
     "scalar": (replace("CNN/b_cnn_0", np.float32(1)), r"b_cnn_0: wanted shape \[4\], found \[\]"),
-    "no shape": (replace("CNN/b_cnn_0", h5py.Empty("f4")), r"b_cnn_0: wanted shape \[4\], found \[\]"),
     "a group": (group_at("CNN/b_cnn_0"), r"b_cnn_0: wanted shape \[4\], found no such tensor"),
-    "integers": (replace("CNN/b_cnn_0", np.zeros(4, "i4")), "b_cnn_0: wanted floating-point numbers, found int32"),
     "NaN": (poke("CNN/W_cnn_1", np.nan), r"char_conv_1\.weight: wanted finite numbers, found 1 NaN or infinite of 80"),
-    "a layer more": (
-        replace("RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/B", np.zeros(96, "f4")),
-        r"Cell2/LSTMCell/B: shape \[96\], but the options require no such tensor",
-    ),
     "half a softmax": (replace("softmax/W", np.zeros((5, 8), "f4")), "softmax/b: .* found no such tensor"),
 }
 
@@ -259,20 +249,13 @@ def elsewhere(kind, file, name, folder):
     elif kind == "soft link":
         file["aside"] = values
         file[name] = h5py.SoftLink("/aside")
-    elif kind == "hard link":
-        file["aside"] = values
-        file[name] = file["aside"]
 
 
-@pytest.mark.parametrize("kind", ["external storage", "virtual dataset", "external link", "soft link", "hard link"])
+@pytest.mark.parametrize("kind", ["external storage", "virtual dataset", "external link", "soft link"])
 def test_numbers_of_other_files_are_not_read(kind, tmp_path):
     name, files = f"{CELL}/B", make_weights(tmp_path / "a")
-    expected, _ = read(files)
     with h5py.File(files[1], "r+") as file:
         elsewhere(kind, file, name, tmp_path)
-    if kind == "hard link":
-        assert_equal_bits(read(files)[0], expected)
-        return
     message = "a link; links are not followed" if "link" in kind else "its numbers are in other files"
     with pytest.raises(CheckpointError, match=rf"weights\.hdf5: {name}: .*{message}"):
         read(files)
@@ -286,12 +269,10 @@ def test_what_is_not_hdf5_is_refused_by_name(content, tmp_path):
         read((options_file, weight_file))
 
 
-def test_absent_files_and_folders_are_refused_by_name(tmp_path):
+def test_an_absent_file_is_refused_by_name(tmp_path):
     options_file, _ = make_weights(tmp_path)
     with pytest.raises(CheckpointError, match=r"nowhere\.hdf5: cannot be read"):
         read((options_file, tmp_path / "nowhere.hdf5"))
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        read((options_file, tmp_path))
 
 
 def test_options_of_another_model_are_refused(tmp_path):

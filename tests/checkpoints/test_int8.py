@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from elmo_fast import Elmo, batch_to_ids
 from elmo_fast.checkpoints import from_int8, load_checkpoint, load_folder, save_folder, to_int8
 from elmo_fast.cli.main import main
-from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.errors import CheckpointError
 from elmo_fast.ops._precision import quantized
 from tests.support.weights import make_weights
 
@@ -48,7 +48,7 @@ def test_a_saved_model_is_smaller_and_gives_the_vectors_of_int8(files, tmp_path)
     assert np.sqrt(((actual - expected) ** 2).mean() / (expected**2).mean()) < 2e-3
 
 
-@pytest.mark.parametrize("damage", ["no scale", "another shape", "another dtype", "float weights"])
+@pytest.mark.parametrize("damage", ["no scale", "another shape"])
 def test_scales_that_do_not_fit_are_named(files, tmp_path, damage):
     state, options = load_checkpoint(None, *files, None)
     save_folder(tmp_path / "int8", state, options, precision="int8")
@@ -56,15 +56,13 @@ def test_scales_that_do_not_fit_are_named(files, tmp_path, damage):
     name = "_token_embedder._projection.weight.scale"
     if damage == "no scale":
         del held[name]
-    elif damage == "float weights":
-        weight = name.removesuffix(".scale")
-        held[weight] = held[weight].float()
     else:
-        held[name] = held[name][:-1] if damage == "another shape" else held[name].double()
+        held[name] = held[name][:-1]
     save_file(held, tmp_path / "int8" / "model.safetensors")
     (tmp_path / "int8" / "manifest.json").unlink()
-    expected = "the options require no such tensor" if damage == "float weights" else r"wanted float32 \[32\], found"
-    with pytest.raises(CheckpointError, match=rf"model\.safetensors: .*_projection\.weight\.scale: {expected}"):
+    with pytest.raises(
+        CheckpointError, match=r"safetensors: .*_projection\.weight\.scale: wanted float32 \[32\], found"
+    ):
         load_folder(tmp_path / "int8")
 
 
@@ -77,8 +75,3 @@ def test_convert_writes_and_verifies(files, tmp_path, capsys):
     assert main([*pair, "--to", "hdf5", "--precision", "int8", "--out_dir", str(tmp_path / "other")]) == 2
     assert "--precision int8 needs --to safetensors" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
-
-
-def test_another_precision_is_refused(files, tmp_path):
-    with pytest.raises(ElmoFastError, match="precision must be one of float32, int8; got 'bfloat16'"):
-        save_folder(tmp_path / "other", *load_checkpoint(None, *files, None), precision="bfloat16")

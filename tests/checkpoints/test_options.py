@@ -106,22 +106,6 @@ def test_every_complaint_is_made_at_once():
     assert "\n" not in message
 
 
-def test_values_out_of_range_or_of_another_kind_are_named():
-    """Types and JSON are tests/_io/test_fields.py's."""
-    for key, value in {
-        "bidirectional": False, "dropout": 1.0, "lstm.dim": 0, "lstm.n_layers": 10**9, "lstm.proj_clip": float("nan"),
-        "char_cnn.n_highway": 10**9, "char_cnn.activation": "gelu", "char_cnn.filters": [[51, 4]],
-        "char_cnn.max_characters_per_token": 2, "char_cnn.embedding": 16, "char_cnn": [],
-    }.items():  # fmt: skip
-        place = values = copy.deepcopy(TRAINING)
-        *outer, last = key.split(".")
-        for name in outer:
-            place = place[name]
-        place[last] = value
-        with pytest.raises(CheckpointError, match=last):
-            ElmoOptions.from_dict(values)
-
-
 def test_what_is_no_file_of_options_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_options(tmp_path)

@@ -67,29 +67,12 @@ def test_a_name_is_downloaded_once_and_then_cached(served, capsys):
     assert capsys.readouterr().out.splitlines()[2].split()[3] == str(folder)
 
 
-def test_download_writes_the_folder_it_is_told_and_embed_takes_the_name(served, tmp_path, capsys):
-    assert main(["download", "small", "--out_dir", str(tmp_path / "here" / "small")]) == 0
-    assert sorted(file.name for file in (tmp_path / "here" / "small").iterdir()) == [
-        SMALL.options,
-        SMALL.weights,
-        "manifest.json",
-    ]
-    assert not cached_folder("small").exists()
-    (tmp_path / "in.txt").write_text("I like Berlin\n")
-    assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "out.npz"), "--all", "--model", "small", "-q"]) == 0
-    assert cached_folder("small").is_dir()
-
-
 def truncated(served, monkeypatch):
     monkeypatch.setattr(Server, "lacks", "_weights.hdf5")
 
 
 def absent(served, monkeypatch):
     (served / SMALL.options).unlink()
-
-
-def unreachable(served, monkeypatch):
-    monkeypatch.setattr(named_models, "BASE", "http://127.0.0.1:9/")
 
 
 def another_models(served, monkeypatch):
@@ -123,20 +106,6 @@ def is_silent(served, monkeypatch):
     monkeypatch.setattr(named_models, "_TIMEOUT", 0.2)
 
 
-def answers(data: bytes):
-    """Happens: the server sends these bytes in place of HTTP's."""
-
-    def happens(served, monkeypatch):
-        def handle(self):
-            self.rfile.readline()
-            self.wfile.write(data)
-            self.wfile.flush()
-
-        monkeypatch.setattr(Server, "handle", handle)
-
-    return happens
-
-
 @pytest.mark.parametrize(
     ("happens", "message"),
     [
@@ -149,28 +118,9 @@ def answers(data: bytes):
             r"small: http://\S+_options.json cannot be downloaded \(HTTP Error 404: File not found\); if you have the",
         ),
         (is_silent, r"small: http://\S+ cannot be downloaded \(.*timed out.*\); if you have the files"),
-        (unreachable, r"small: http://\S+ cannot be downloaded \(.*refused.*\); if you have the files, give their"),
         (
             another_models,
             r"small: the download is not the published model, or damaged \(elmo_\S+: .*RNN_0/.*\); try again",
-        ),
-        (answers(b"220 ftp ready\r\n"), r"small: http://\S+ cannot be downloaded \(220 ftp ready"),
-        (
-            answers(b"HTTP/1.0 503 \x1b[31mno\x1b[0m\r\n\r\n"),
-            r"small: http://\S+ cannot be downloaded \(HTTP Error 503: \\x1b\[31mno\\x1b\[0m\)",
-        ),
-        (
-            answers(b"HTTP/1.0 302 Found\r\nLocation: http://a:99999999999999999999/\r\n\r\n"),
-            r"small: http://\S+ cannot",
-        ),
-        (answers(b"HTTP/1.0 200 OK\r\nContent-Length: abc\r\n\r\nabc"), r"small: http://\S+ cannot be downloaded"),
-        (
-            answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz"),
-            r"small: http://\S+ cannot be downloaded \(IncompleteRead",
-        ),
-        (
-            answers(b"HTTP/1.0 200 OK\r\nContent-Length: 800000000\r\n\r\n{}"),
-            r"small: http://\S+ cannot be downloaded \(it sends 762.9 MiB, more than 64.0 MiB\)",
         ),
         (
             sends_too_much,

@@ -24,18 +24,6 @@ def equal(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_pair_and_both_kinds_of_folder_give_the_same_model(tmp_path):
-    options_file, weight_file = make_weights(tmp_path / "pair")
-    state, options = load_checkpoint(None, options_file, weight_file)
-    assert equal(load_checkpoint(options_file=str(options_file), weight_file=str(weight_file))[0], state)
-    assert equal(load_checkpoint(tmp_path / "pair")[0], state)
-    save_folder(tmp_path / "own", state, options)
-    for model in (tmp_path / "own", str(tmp_path / "own")):
-        read, read_options = load_checkpoint(model)
-        assert equal(read, state)
-        assert read_options == options
-
-
 def test_a_folder_prefers_own_then_model_hdf5_then_weights_hdf5(tmp_path):
     _, weights = make_weights(tmp_path, seed=1)
     (tmp_path / "a.hdf5").write_bytes(b"never read")

@@ -1,7 +1,6 @@
 """The own format: exact round trips, whole or not written, damage and other versions refused by name."""
 
 import json
-import shutil
 
 import pytest
 import safetensors.torch
@@ -90,14 +89,11 @@ def edited(folder, **values):
     [
         (lambda f: edited(f, format_version=2), r"config\.json: format_version: wanted 1, found 2"),
         (lambda f: edited(f, format="other"), 'format: wanted "elmo_fast"'),
-        (lambda f: edited(f, options={"lstm": {}}), r"lstm\.dim: wanted a whole number"),
-        (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
         (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot be read"),
         (
             lambda f: (f / "model.safetensors").write_bytes(b""),
             r"model\.safetensors: not a safetensors file, or damaged",
         ),
-        (lambda f: shutil.rmtree(f), "cannot be read"),
     ],
 )
 def test_every_damage_is_named(model, tmp_path, damage, message):

@@ -46,20 +46,3 @@ def test_a_missing_backend_is_an_error_when_the_model_is_created(backend, files,
     for module in (_native, _triton):
         monkeypatch.setattr(module, "WHY_NOT", None)
     BiLM(options_file, weight_file, backend=backend)
-
-
-def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch):
-    """Asked are the extension, Triton and torch, never the machine's devices."""
-    monkeypatch.setattr(_native, "WHY_NOT", "no extension")
-    monkeypatch.setattr(_native, "C", None)
-    monkeypatch.setattr(_triton, "WHY_NOT", "no Triton")
-    asked = {backend: _dispatch.why_never("char_cnn", backend) for backend in BACKEND_CHOICES}
-    no = "no extension"
-    assert asked | {"triton": None} == dict.fromkeys(BACKEND_CHOICES) | {"native": no}
-    assert asked["triton"] == "no Triton"
-    monkeypatch.setattr(_triton, "WHY_NOT", None)
-    monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    assert "built without CUDA" in _dispatch.why_never("highway", "triton")
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-    assert _dispatch.why_never("highway", "triton") is None

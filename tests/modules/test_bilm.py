@@ -88,16 +88,6 @@ def test_equals_the_judge_over_batches_of_changing_size(files, name, backend):
         assert max(np.abs(m).max() for _, m in judge.states.values()) == sizes["proj_clip"]
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("bfloat16", 0.15), ("float16", 0.02), ("int8", 0.15)])
-def test_rounded_operands_stay_near(files, precision, bound):
-    """Near, and not the same: the operands are rounded, the cell is not."""
-    options_file, weight_file = files()
-    exact, _ = vectors(BiLM(options_file, weight_file), BATCHES[0])
-    rounded, _ = vectors(BiLM(options_file, weight_file, precision=precision), BATCHES[0])
-    assert rounded.dtype == torch.float32
-    assert 1e-5 < (exact - rounded).abs().max() < bound
-
-
 def test_cached_words(files):
     """word_inputs give what the characters give; one outside the cache falls back to them; without a cache they do."""
     options_file, weight_file = files()
@@ -231,19 +221,6 @@ def test_hidden_states_equal_the_judge(files):
     for (direction, layer, row), (cell, projection) in judge.states.items():
         np.testing.assert_allclose(h[layer, direction, row], projection, rtol=2e-6, atol=2e-6)
         np.testing.assert_allclose(c[layer, direction, row], cell, rtol=2e-6, atol=2e-6)
-
-
-def test_two_halves_equal_one_run_and_leave_the_carried_state_alone(files):
-    bilm = BiLM(*files()).eval()
-    ids = streams()
-    whole, after = read(bilm, ids)
-    state, parts = None, []
-    for half in ids.split(6, dim=2):
-        hidden, state = read(bilm, half, state)
-        parts.append(hidden)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(state, after, rtol=1e-5, atol=1e-6)
-    assert bilm._elmo_lstm._states is None
 
 
 def test_gradients_reach_every_parameter_but_not_the_call_before(files):

@@ -6,7 +6,6 @@ from torch.nn import functional as F
 
 from elmo_fast import CharacterEncoder, CharCNN, Highway, batch_to_ids
 from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions
-from elmo_fast.errors import ElmoFastError
 
 FILTERS = ((1, 4), (3, 8))
 
@@ -54,13 +53,3 @@ def test_it_is_the_encoder_of_an_elmo():
     with torch.no_grad():
         module.embedding.weight[: len(encoder._char_embedding_weights)].copy_(encoder._char_embedding_weights)
         torch.testing.assert_close(module(ids), encoder(ids)["token_embedding"][:, 1:-1])
-
-
-def test_sizes_and_names_are_checked():
-    for wrong, name in (({"dim": 0}, "dim"), ({"filters": ()}, "filters"), ({"activation": "gelu"}, "activation")):
-        with pytest.raises(ElmoFastError, match=name):
-            CharCNN(**{"filters": FILTERS, **wrong})
-    with pytest.raises(ElmoFastError, match="projection"):
-        Highway(8, projection=0)
-    with pytest.raises(ElmoFastError, match="precision"):
-        Highway(8, precision="float8")

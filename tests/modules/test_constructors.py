@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from torch import nn
 
 import elmo_fast
 from elmo_fast import Elmo, ElmoTokenEmbedder, modules
@@ -14,18 +13,12 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import (
     LSTM,
     BiLM,
-    CharacterEncoder,
     CharCNN,
     ElmoLstm,
     FullSoftmaxLoss,
-    HierarchicalSoftmaxLoss,
-    Highway,
-    JoinedLstm,
-    NegativeSamplingLoss,
     ProjectedLSTM,
     SampledSoftmaxLoss,
     ScalarMix,
-    WordEncoder,
 )
 from elmo_fast.tasks.crf import CRF
 
@@ -43,47 +36,26 @@ OPTIONS = ElmoOptions.from_dict(
         "lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1, "use_skip_connections": True} | CLIPS,
     }
 )
-WORDS = ElmoOptions.from_dict({"lstm": OPTIONS.to_dict()["lstm"], "n_tokens_vocab": 5})
-COUNTS = torch.ones(5)
-LOSS = "num_words=5, embedding_dim=4, "
-LOSS_OPTIONS = "reduction='sum', ignore_index=-100, precision='float32', backend='auto'"
-# A module, and what its repr says besides its children.
-SHOWN = {
-    ProjectedLSTM: (lambda: ProjectedLSTM(3, 4, 5, False, memory_cell_clip_value=3.0),
-        "input_size=3, hidden_size=4, cell_size=5, go_forward=False, recurrent_dropout_probability=0.0, "
-        "memory_cell_clip_value=3.0, state_projection_clip_value=None, precision='float32', backend='auto'"),
-    LSTM: (lambda: LSTM(3, 4, num_layers=2, precision="bfloat16"), "3, 4, num_layers=2, precision='bfloat16'"),
-    ElmoLstm: (lambda: ElmoLstm(3, 4, 5, 1, memory_cell_clip_value=3.0),
-        "input_size=3, hidden_size=4, cell_size=5, num_layers=1, requires_grad=False, memory_cell_clip_value=3.0, "
-        "state_projection_clip_value=None, stateful=True, use_skip_connections=True, precision='float32', "
-        "backend='auto'"),
-    JoinedLstm: (lambda: JoinedLstm(4, 5, 1), "cell_size=5, precision='float32'"),
-    ScalarMix: (lambda: ScalarMix(3), "mixture_size=3, do_layer_norm=False, statistics='allennlp', backend='auto'"),
-    CharacterEncoder: (lambda: CharacterEncoder(OPTIONS),
-        "requires_grad=False, unique_words=True, cache_size=16384, precision='float32', backend='auto', output_dim=4"),
-    Highway: (lambda: Highway(4), "precision='float32', backend='auto'"),
-    CharCNN: (lambda: CharCNN([(1, 4)], 4), "activation='relu', precision='float32', backend='auto', output_dim=512"),
-    WordEncoder: (lambda: WordEncoder(WORDS), "vocabulary=None, output_dim=4"),
-    BiLM: (lambda: BiLM(OPTIONS), "stateful=True, precision='float32', cuda_graphs=False"),
-    Elmo: (lambda: Elmo(OPTIONS, None, 1),
-        "num_output_representations=1, do_layer_norm=False, dropout=0.5, keep_sentence_boundaries=False, "
-        "statistics='allennlp'"),
-    ElmoTokenEmbedder: (lambda: ElmoTokenEmbedder(OPTIONS, None), "output_dim=8"),
-    FullSoftmaxLoss: (lambda: FullSoftmaxLoss(5, 4), f"{LOSS}sparse=False, {LOSS_OPTIONS}"),
-    SampledSoftmaxLoss: (lambda: SampledSoftmaxLoss(5, 4, 2, True),
-        f"{LOSS}num_samples=2, sparse=True, semantics='allennlp', {LOSS_OPTIONS}"),
-    NegativeSamplingLoss: (lambda: NegativeSamplingLoss(5, 4, 2, COUNTS),
-        f"{LOSS}num_samples=2, sparse=False, negatives=None, power=0.75, {LOSS_OPTIONS}"),
-    HierarchicalSoftmaxLoss: (lambda: HierarchicalSoftmaxLoss(5, 4, COUNTS), f"{LOSS}sparse=False, {LOSS_OPTIONS}"),
-}  # fmt: skip
 PUBLIC = {getattr(elmo_fast, name) for name in elmo_fast.__all__} | {getattr(modules, name) for name in modules.__all__}
 KINDS = {kind for kind in PUBLIC if inspect.isclass(kind)}
 
 
-def test_repr_shows_the_settings_of_every_public_module():
-    assert SHOWN.keys() == {kind for kind in KINDS if issubclass(kind, nn.Module)}
-    for make, expected in SHOWN.values():
-        assert make().extra_repr() == expected
+def test_repr_shows_the_settings():
+    """What a constructor takes and the module keeps, after the children's own."""
+    for module, expected in (
+        (ElmoLstm(3, 4, 5, 1, memory_cell_clip_value=3.0),
+            "input_size=3, hidden_size=4, cell_size=5, num_layers=1, requires_grad=False, memory_cell_clip_value=3.0, "
+            "state_projection_clip_value=None, stateful=True, use_skip_connections=True, precision='float32', "
+            "backend='auto'"),
+        (LSTM(3, 4, num_layers=2, precision="bfloat16"), "3, 4, num_layers=2, precision='bfloat16'"),
+        (Elmo(OPTIONS, None, 1),
+            "num_output_representations=1, do_layer_norm=False, dropout=0.5, keep_sentence_boundaries=False, "
+            "statistics='allennlp'"),
+        (SampledSoftmaxLoss(5, 4, 2, True),
+            "num_words=5, embedding_dim=4, num_samples=2, sparse=True, semantics='allennlp', reduction='sum', "
+            "ignore_index=-100, precision='float32', backend='auto'"),
+    ):  # fmt: skip
+        assert module.extra_repr() == expected
 
 
 def test_help_on_a_constructor_describes_its_arguments():
@@ -92,28 +64,19 @@ def test_help_on_a_constructor_describes_its_arguments():
         assert inspect.getdoc(kind.__init__) == inspect.getdoc(kind), kind
 
 
-def lstm(**clips):
-    return ElmoLstm(3, 4, 5, 1, **clips)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: ProjectedLSTM(3, 0, 5), "hidden_size must be 1 or more; got 0"),
-        (lambda: ProjectedLSTM(-3, 4, 5), "input_size must be 1 or more; got -3"),
         (lambda: ProjectedLSTM(3, 4, 5.0), "cell_size must be a whole number, 1 or more; got 5.0"),
-        (lambda: lstm(memory_cell_clip_value=-1), "memory_cell_clip_value must be a number > 0, or None .*; got -1"),
-        (lambda: lstm(state_projection_clip_value="3"), "state_projection_clip_value must be a number > 0"),
-        (lambda: lstm(memory_cell_clip_value=float("nan")), "memory_cell_clip_value must be a number > 0"),
+        (lambda: ElmoLstm(3, 4, 5, 1, memory_cell_clip_value=-1), "memory_cell_clip_value must be a number > 0"),
         (lambda: ElmoLstm(3, 4, 5, 0), "num_layers must be 1 or more; got 0"),
         (lambda: ScalarMix(0), "mixture_size must be 1 or more; got 0"),
         (lambda: FullSoftmaxLoss(0, 4), "num_words must be 1 or more; got 0"),
-        (lambda: FullSoftmaxLoss(5, 0), "embedding_dim must be 1 or more; got 0"),
-        (lambda: SampledSoftmaxLoss(5, 4, 2.5), "num_samples must be a whole number, 1 or more; got 2.5"),
+        (lambda: CharCNN((), 4), "filters must be 1 or more; got 0"),
+        (lambda: CharCNN(activation="gelu"), "activation must be one of relu, tanh"),
         (lambda: ElmoTokenEmbedder(OPTIONS, None, projection_dim=-3), "projection_dim must be 1 or more; got -3"),
-        (lambda: CharacterEncoder({"lstm": {}}), "options_file must be a path or an ElmoOptions; got dict"),
-        (lambda: BiLM({"lstm": {}}, None), r"write ElmoOptions.from_dict\(...\)"),
-        (lambda: Elmo({"lstm": {}}, None, 1), "options_file must be a path or an ElmoOptions; got dict"),
+        (lambda: BiLM({"lstm": {}}, None), r"got dict .*write ElmoOptions.from_dict\(...\)"),
     ],
 )  # fmt: skip
 def test_sizes_clips_and_options_are_checked_when_a_module_is_made(make, message):

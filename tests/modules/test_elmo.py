@@ -118,13 +118,11 @@ def test_options_alone_give_random_weights_by_the_seed(files, tmp_path):
     """AllenNLP's Elmo(options, None): equal to an Elmo of the ElmoOptions; a biLM of word ids finds its vocab.txt."""
     options_file, weight_file = files()
     ids, made = batch_to_ids(SENTENCES), []
-    for options in (str(options_file), read_options(options_file), options_file):
+    for options in (str(options_file), read_options(options_file)):
         torch.manual_seed(1)
         made.append(Elmo(options, None, 1, dropout=0.0)(ids)["elmo_representations"][0])
     assert torch.equal(made[0], made[1])
-    assert torch.equal(made[0], made[2])
     assert not torch.equal(made[0], Elmo(options_file, weight_file, 1, dropout=0.0)(ids)["elmo_representations"][0])
-    assert ElmoTokenEmbedder(options_file, None)(ids).shape == made[0].shape
 
     options_file, _ = make_weights(tmp_path, words=4)
     Vocabulary(["<S>", "</S>", "<UNK>", "cat"]).write(tmp_path / "vocab.txt")
@@ -180,15 +178,6 @@ def test_what_is_no_tensor_is_refused_in_a_sentence(files, module):
     ):
         with pytest.raises(ElmoFastError, match=f"must be a tensor.*{message}"):
             call(elmo, other)
-
-
-def test_names_of_the_parameters(files):
-    elmo = Elmo(*files(), 2, scalar_mix_parameters=[1.0, 2.0, 3.0])
-    bilm = {f"_elmo_lstm.{name}" for name in BiLM(*files()).state_dict()}
-    mix = ["gamma", *(f"scalar_parameters.{j}" for j in range(3))]
-    assert set(elmo.state_dict()) == bilm | {f"scalar_mix_{k}.{name}" for k in range(2) for name in mix}
-    assert not elmo.scalar_mix_0.gamma.requires_grad
-    assert elmo.get_output_dim() == 16
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])

@@ -70,11 +70,3 @@ def test_state_from_inference_mode_serves_training():
         lstm(torch.rand(1, 4, 3), torch.ones(1, 4))
     lstm(torch.rand(1, 4, 3), torch.ones(1, 4)).sum().backward()
     assert all(p.grad is not None for p in lstm.parameters())
-
-
-def test_empty_batch():
-    lstm = make()
-    lstm(torch.rand(2, 4, 3), torch.ones(2, 4))
-    before = lstm._states
-    assert lstm(torch.rand(0, 4, 3), torch.ones(0, 4)).shape == (2, 0, 4, 10)
-    assert torch.equal(lstm._states[0], before[0])

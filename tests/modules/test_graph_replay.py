@@ -1,17 +1,14 @@
 """A biLM's pass replayed from a CUDA graph: the same vectors and the same carried state as without."""
 
-import collections
 import copy
 import pickle
 
-import numpy as np
 import pytest
 import torch
 
 from elmo_fast import batch_to_ids, ops
-from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, MOST_TOKENS, WINDOW, batches
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
+from elmo_fast.modules._graph_replay import padded_rows, padded_words
 from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.support.tolerances import assert_no_worse
 
@@ -122,32 +119,6 @@ def test_only_passes_without_gradients_that_ask_for_it_are_captured(files, seen,
         for _ in range(3):
             model(ids_of(BATCHES[0]))
     assert len(seen.begun) == cuda_graphs
-
-
-def test_the_cpu_is_served_by_no_graph(files):
-    model = BiLM(*files(), cuda_graphs=True)
-    with torch.no_grad():
-        assert not GraphReplay().serves(model, model.lstm, batch_to_ids(BATCHES[0]))
-
-
-def test_a_corpus_makes_few_sizes():
-    """65,536 sentences as long as a newspaper's: few graphs, none too small, serve all but the first of each size."""
-    random = np.random.default_rng(0)
-    lengths = np.clip(random.lognormal(3, 0.55, 65_536).round(), 1, 200).astype(int)
-    cut = batches(
-        [["w"] * length for length in lengths],
-        batch_size=GPU_BATCH_SIZE,
-        max_tokens=MOST_TOKENS,
-        window=WINDOW,
-        padded=padded_words,
-    )
-    sizes = collections.Counter(
-        (padded_rows(len(batch.sentences)), padded_words(max(map(len, batch.sentences)))) for batch in cut
-    )
-    assert len(sizes) <= 20
-    assert all(padded_rows(n) >= n <= padded_words(n) for n in range(1, 1025))
-    assert max(rows * words for rows, words in sizes) <= 2 * MOST_TOKENS
-    assert sum(rows * words * count for (rows, words), count in sizes.items()) < 1.3 * lengths.sum()
 
 
 def wrapped(model):

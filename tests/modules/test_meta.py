@@ -5,7 +5,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo
-from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast.modules.losses import FullSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.static import Vectors
 from elmo_fast.tasks.features import StaticFeatures
 from elmo_fast.text import batch_to_ids
@@ -94,36 +94,17 @@ def vocabulary(size):
     return Vocabulary(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(size - 3))])
 
 
-@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     "loss",
-    [
-        lambda: FullSoftmaxLoss(9, 4),
-        lambda: SampledSoftmaxLoss(9, 4, 3),
-        lambda: NegativeSamplingLoss(9, 4, 3, torch.arange(9)),
-        lambda: HierarchicalSoftmaxLoss(9, 4, torch.arange(9)),
-    ],
-    ids=["full", "sampled", "negative", "hierarchical"],
+    [FullSoftmaxLoss(9, 4), SampledSoftmaxLoss(9, 4, 3), NegativeSamplingLoss(9, 4, 3, torch.arange(9))],
+    ids=["full", "sampled", "negative"],
 )
-def test_losses_on_meta(loss, training):
-    """A shape, and gradients; the tree alone cannot be made without its counts. Loaded again they are as before."""
-    loss_module = loss().train(training)
-    hidden, targets, weights = (
-        torch.randn(5, 4),
-        torch.arange(5),
-        {k: v.clone() for k, v in loss_module.state_dict().items()},
-    )
-    torch.manual_seed(1)
-    expected = loss_module(hidden, targets).detach()
-    loss_module.to("meta")
-    if not isinstance(loss_module, HierarchicalSoftmaxLoss):
-        actual = loss_module(hidden.to("meta"), targets.to("meta"))
-        assert (actual.shape, actual.is_meta) == (expected.shape, True)
-        actual.backward()
-    loss_module = emptied(loss_module)
-    loss_module.load_state_dict(weights)
-    torch.manual_seed(1)
-    assert torch.equal(loss_module(hidden, targets), expected)
+def test_losses_on_meta(loss):
+    """A shape, and gradients."""
+    loss = loss.to("meta")
+    actual = loss(torch.randn(5, 4, device="meta"), torch.arange(5, device="meta"))
+    assert (actual.shape, actual.is_meta) == ((), True)
+    actual.backward()
 
 
 def test_static_features_that_lost_their_table_say_so():

@@ -1,15 +1,11 @@
 """save_pretrained and from_pretrained: the same module again, from every kind of place."""
 
-import shutil
-
-import numpy as np
 import pytest
 import torch
 
-from elmo_fast import BiLM, Elmo, ElmoEmbedder, batch_to_ids
+from elmo_fast import BiLM, Elmo, batch_to_ids
 from elmo_fast.checkpoints import load_checkpoint, read_config, save_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from tests.support.fake_hub import FakeHub
 from tests.support.weights import make_weights
 
 PROJECTION_BIAS = "_token_embedder._projection.bias"
@@ -86,23 +82,6 @@ def test_a_folder_without_mixes_gives_as_many_new_ones_as_asked_for(files, tmp_p
         elmo = Elmo.from_pretrained(tmp_path / folder, number)
         assert len(elmo._scalar_mixes) == expected
         assert all(not any(mix.scalar_parameters) for mix in elmo._scalar_mixes)
-
-
-def test_every_kind_of_place_gives_the_same_vectors(files, tmp_path, monkeypatch):
-    """bilm-tf's folder, the own format, an unfinished run, and a name of the hub, for Elmo and ElmoEmbedder."""
-    own = tmp_path / "own"
-    save_folder(own, *load_checkpoint(None, *files))
-    shutil.copytree(own, tmp_path / "run" / "checkpoints" / "step-0000003")
-    hub = FakeHub(tmp_path / "cache").install(monkeypatch)
-    hub.repos["me/elmo"] = {path.name: path.read_bytes() for path in own.iterdir()}
-    expected = ElmoEmbedder(*files).embed_batch(SENTENCES)
-    mixed = outputs(Elmo(*files, 1, dropout=0))
-    for place in (tmp_path / "pair", str(own), tmp_path / "run", "me/elmo", "me/elmo@main"):
-        embedder = ElmoEmbedder.from_pretrained(place, stateful=False, precision="float32")
-        assert not embedder.elmo_bilm.stateful
-        for a, b in zip(embedder.embed_batch(SENTENCES), expected, strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert all(map(torch.equal, outputs(Elmo.from_pretrained(place, dropout=0)), mixed))
 
 
 def test_another_module_or_a_half_kept_mix_is_refused(files, tmp_path):

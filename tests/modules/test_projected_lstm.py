@@ -33,15 +33,6 @@ def test_equals_the_cell_stepped_by_hand(forward):
         assert not outputs[row, length:].any()
 
 
-def test_lengths_in_any_order_and_form():
-    lstm, inputs, state = make()
-    expected = lstm(inputs, LENGTHS, state)[0]
-    order = torch.tensor([2, 0, 3, 1])
-    shuffled = lstm(inputs[order], torch.tensor(LENGTHS)[order], tuple(s[:, order] for s in state))[0]
-    torch.testing.assert_close(shuffled, expected[order])
-    assert torch.equal(lstm(inputs)[0], lstm(inputs, [5] * 4)[0])
-
-
 def test_initialisation():
     """Each gate's matrices have orthonormal rows or columns; the forget bias is 1, the others 0."""
     lstm = ProjectedLSTM(6, 4, 9)

@@ -63,20 +63,3 @@ def test_added_markers_equal_a_loop_and_removing_undoes_it(mask, width):
         inner, inner_mask = remove_sentence_boundaries(added, new_mask)
         assert torch.equal(inner, ids)
         assert torch.equal(inner_mask, mask.bool())
-
-
-def test_removing_clears_what_lies_past_the_sentence():
-    """Positions of the end marker and of padding come out as zeros whatever they held."""
-    inner, mask = remove_sentence_boundaries(torch.ones(2, 6, 3), mask_of([6, 3], 6))
-    assert inner[1].tolist() == [[1.0] * 3] + [[0.0] * 3] * 3
-    assert mask.tolist() == [[True] * 4, [True, False, False, False]]
-
-
-@pytest.mark.parametrize("time", [0, 1])
-def test_nothing_but_markers(time):
-    added, mask = add_sentence_boundary_token_ids(torch.zeros(2, time, 3).long(), mask_of([0, 0], time), 5, 6)
-    assert added[:, 0].eq(5).all()
-    assert added[:, 1].eq(6).all()
-    inner, inner_mask = remove_sentence_boundaries(added, mask)
-    assert inner.shape == (2, time, 3)
-    assert not inner_mask.any()

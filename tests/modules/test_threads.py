@@ -1,7 +1,5 @@
 """Many threads on one module: without carried state they get what one thread gets; with it they are refused."""
 
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -137,23 +135,3 @@ def test_threads_that_share_a_captured_graph_take_turns(files, hurried, seen, mo
     actual = at_once(lambda number: [layers_of(model, batch) for batch in batches])
     assert len(model._graph_replay.graphs) == 1
     assert all(torch.equal(a, b) for each in actual for a, b in zip(each, expected, strict=True))
-
-
-def test_a_forked_child_computes_though_the_parent_had_two_threads():
-    """As multiprocessing, joblib, spaCy and datasets fork: the threads of the parent are not in the child."""
-    program = """
-import multiprocessing, torch
-from elmo_fast import ElmoEmbedder
-torch.set_num_threads(2)
-elmo = ElmoEmbedder.from_pretrained("mini")
-expected = elmo.embed_batch([["a", "b", "c"] * 9] * 9)
-def child(sentences):
-    return elmo.embed_batch(sentences)
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    for result in pool.map(child, [[["a", "b", "c"] * 9] * 9] * 2):
-        assert all((a == b).all() for a, b in zip(result, expected))
-print("equal", torch.get_num_threads())
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "equal 2\n", done.stderr[-2000:]

@@ -117,13 +117,3 @@ def test_a_sentence_in_stretches_and_token_vectors_are_the_models_own(model):
     np.testing.assert_allclose(torch.stack(parts), whole, rtol=1e-5, atol=1e-6)
     (actual,) = TokenVectors(model, "top")([sentence])
     np.testing.assert_allclose(actual, whole[-1], rtol=1e-5, atol=1e-6)
-
-
-def test_a_vocabulary_that_was_put_beside_the_model_is_seen_at_once(model):
-    """TokenVectors keeps the model it read last, but not against the words that its error asked for."""
-    text = (model / "vocab.txt").read_text()
-    (model / "vocab.txt").unlink()
-    with pytest.raises(ElmoFastError, match=r"put its vocab\.txt next to"):
-        list(TokenVectors(model)(BATCH))
-    (model / "vocab.txt").write_text(text)
-    assert [len(vectors) for vectors in TokenVectors(model)(BATCH)] == [4, 2, 1]
