@@ -119,7 +119,7 @@ class Origin:
             report(f"init   AdaGrad's sums of {self.folder} are left out: the optimiser is another")
             return
         for name, parameter in model.trained():
-            name, own = _STATE_NAMES.get(name, name.removeprefix("bilm.")), optimizer.accumulator(parameter)
+            name, own = _STATE_NAMES.get(name, name.removeprefix("bilm.")), optimizer.state[parameter]["sum"]
             if name not in ROWS_OF_WORDS:
                 own.copy_(self.sums[name])
             elif name == WORD_EMBEDDING or not model.loss.kind.table_is_tree:  # whose rows are of nodes
