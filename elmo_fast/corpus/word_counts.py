@@ -65,13 +65,13 @@ def results_in_order(
 def _begin(alive: Connection) -> None:
     """Run in a new process: leaves Ctrl-C to the parent, and ends when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 
+    def end() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            alive.recv_bytes()
+        os._exit(1)
 
-def _end_with(alive: Connection) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        alive.recv_bytes()
-    os._exit(1)
+    threading.Thread(target=end, daemon=True).start()
 
 
 # Called with the bytes done, the total bytes, and the words so far.

@@ -108,7 +108,10 @@ class CapturedStep:
         def ready(entry: _graphs.Entry) -> Callable[[], Outcome]:
             # Memory first: where there is none, the step is eager, and must not have been taken.
             numbers = torch.empty_like(entry.outputs[0])
-            self._carry(state)
+            assert self.carried is not None
+            for into, each in zip(self.carried, state, strict=True):
+                if each is not into:  # else a graph has left it where graphs read it
+                    into.copy_(each)
             fill(entry.inputs)
 
             def replay() -> Outcome:
@@ -122,13 +125,6 @@ class CapturedStep:
         key, specs = (packed.specs, packed.is_tensor), [(packed.bytes.shape, packed.bytes.dtype)]
         replay = self.graphs.run(key, self._places(), device, function, specs, fill, ready)
         return None if replay is None else replay()
-
-    def _carry(self, state: LayerStates) -> None:
-        """Write the state before a step to where graphs read it, unless a graph has left it there."""
-        assert self.carried is not None
-        for into, each in zip(self.carried, state, strict=True):
-            if each is not into:
-                into.copy_(each)
 
     def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs

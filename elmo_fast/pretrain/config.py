@@ -277,10 +277,6 @@ def _file_complaints(data: DataConfig) -> list[str]:
         pattern = getattr(data, name)
         if pattern and data.format_in != "dataset" and not glob.glob(pattern):
             sentences.append(f"{name} must match at least one file; {pattern!r} matches none")
-    if data.vocab_file is not None and not pathlib.Path(data.vocab_file).exists():
-        sentences.append(
-            f"vocab_file must exist (leave it out to build one from the training text); got {data.vocab_file!r}"
-        )
     if data.vectors_file is not None and not pathlib.Path(data.vectors_file).is_file():
         sentences.append(f"vectors_file must exist; got {data.vectors_file!r}")
     return sentences

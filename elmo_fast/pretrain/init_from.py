@@ -19,7 +19,7 @@ from elmo_fast.checkpoints import (
     read_adagrad_sums,
 )
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
-from elmo_fast.checkpoints.state import CHAR_EMBEDDING, SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
+from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
 from elmo_fast.checkpoints.tensor_bundle import INDEX
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import WordEncoder
@@ -30,45 +30,6 @@ from elmo_fast.text import Vocabulary
 
 # Tables of a row per word, and how many rows precede the words: the padding's.
 ROWS_OF_WORDS = {SOFTMAX_BIAS: 0, SOFTMAX_WEIGHT: 0, WORD_EMBEDDING: 1}
-
-
-def adapt_vocabulary(
-    model_state: Mapping[str, Tensor],
-    old: Vocabulary | None,
-    new: Vocabulary,
-    seed: int,
-    new_bias: float = 0.0,
-) -> tuple[State, str]:
-    """Return a state for another vocabulary, the biLM as it is, rows of words under their new ids; and a report.
-
-    Rows of new words are sampled as LanguageModel samples them, from N(0, 1/D), with the bias `new_bias`; a row
-    depends on the seed and its id alone. A table of word vectors, which a model of word ids reads, is treated alike
-    (sampled as WordEncoder samples). The counts of a loss that has any belong to the old text and are left out.
-
-    model_state: of a checkpoint (names as in elmo_fast.checkpoints); without a softmax, as ELMo is published, all
-    words are new; scalar mixes are left out. old: which word each row of its softmax is of; may be None where it has
-    no softmax. new: V words.
-
-    The state's softmax.weight is [V, D] float32, softmax.bias [V] float32.
-    """
-    state = bilm_part(model_state)
-    state.pop(SOFTMAX_COUNTS, None)
-    width = state["_elmo_lstm.forward_layer_0.input_linearity.weight"].shape[1]
-    generator, words = torch.Generator().manual_seed(seed), len(new)
-    fresh = {
-        SOFTMAX_WEIGHT: torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator),
-        SOFTMAX_BIAS: torch.full((words,), new_bias, device="cpu"),
-    }
-    if WORD_EMBEDDING in state and CHAR_EMBEDDING not in state:
-        bound = math.sqrt(6 / (words + (vectors := state[WORD_EMBEDDING].shape[1])))
-        table = torch.empty(words + 1, vectors, device="cpu").uniform_(-bound, bound, generator=generator)
-        table[0] = 0  # the padding
-        fresh[WORD_EMBEDDING] = table
-    dropped, known = len(state.get(SOFTMAX_BIAS, ())), move_rows(state, fresh, old, new)
-    return state | fresh, (
-        f"{known:,} of {words:,} words ({known / words:.1%}) keep their row of the softmax, {words - known:,} are new, "
-        f"{dropped - known:,} rows are dropped"
-    )
 
 
 def move_rows(tables: Mapping[str, Tensor], fresh: State, old: Vocabulary | None, new: Vocabulary) -> int:
@@ -112,23 +73,36 @@ class Origin:
     ) -> None:
         """Copy the weights into a model of the same architecture; words that both vocabularies have keep theirs.
 
-        A hierarchical softmax has rows of its tree's nodes: they are kept where tree and words stay, else sampled.
+        Rows of new words are sampled as in a new model, from N(0, 1/D) or, of word vectors, as WordEncoder samples
+        them; a row depends on the seed and its id alone. The counts of a loss that has any belong to the old text and
+        are left out. A hierarchical softmax has rows of its tree's nodes: they are kept where tree and words stay, else
+        sampled.
         """
-        was, now = self.options.loss_kind, model.loss.kind
-        of_words = not (was.table_is_tree or now.table_is_tree)
-        known = self.vocabulary is not None and self.vocabulary.words == vocabulary.words
-        if not of_words and was == now and known:
+        was, now, words = self.options.loss_kind, model.loss.kind, len(vocabulary)
+        same = self.vocabulary is not None and self.vocabulary.words == vocabulary.words
+        if was.table_is_tree and was == now and same:
             model.load(bilm_part(self.weights))
             report(f"init   from {self.folder}: all rows of the input and of the softmax's tree are kept, and the tree")
             return
-        initial = {name: tensor for name, tensor in model.checkpoint_state().items() if name.startswith("softmax.")}
-        pretrained = {
-            name: tensor for name, tensor in self.weights.items() if of_words or not name.startswith("softmax.")
-        }
-        bias = float(model.softmax_bias.detach()[0])
-        weights, summary = adapt_vocabulary(pretrained, self.vocabulary, vocabulary, seed, bias)
-        model.load({**initial, **weights} if of_words else {**weights, **initial})
-        report(f"init   from {self.folder}: {summary}")
+        of_words = not (was.table_is_tree or now.table_is_tree)
+        old = {name: tensor for name, tensor in bilm_part(self.weights).items() if name != SOFTMAX_COUNTS}
+        generator, width = torch.Generator().manual_seed(seed), model.softmax_weight.shape[1]
+        rows = torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator)
+        new = {SOFTMAX_WEIGHT: rows, SOFTMAX_BIAS: torch.full_like(rows[:, 0], float(model.softmax_bias.detach()[0]))}
+        if not of_words:
+            old = {name: tensor for name, tensor in old.items() if not name.startswith("softmax.")}
+            new = {}
+        if isinstance(model.bilm.encoder, WordEncoder):
+            bound = math.sqrt(6 / (words + (vectors := model.bilm.encoder.output_dim)))
+            table = torch.empty(words + 1, vectors, device="cpu").uniform_(-bound, bound, generator=generator)
+            table[0] = 0  # the padding
+            new[WORD_EMBEDDING] = table
+        dropped, known = len(old.get(SOFTMAX_BIAS, ())), move_rows(old, new, self.vocabulary, vocabulary)
+        model.load(model.checkpoint_state() | old | new)
+        report(
+            f"init   from {self.folder}: {known:,} of {words:,} words ({known / words:.1%}) keep their row of the "
+            f"softmax, {words - known:,} are new, {dropped - known:,} rows are dropped"
+        )
 
     @torch.no_grad()
     def initialise_optimizer(
@@ -145,7 +119,7 @@ class Origin:
             report(f"init   AdaGrad's sums of {self.folder} are left out: the optimiser is another")
             return
         for name, parameter in model.trained():
-            name, own = _STATE_NAMES.get(name, name.removeprefix("bilm.")), optimizer.accumulator(parameter)
+            name, own = _STATE_NAMES.get(name, name.removeprefix("bilm.")), optimizer.state[parameter]["sum"]
             if name not in ROWS_OF_WORDS:
                 own.copy_(self.sums[name])
             elif name == WORD_EMBEDDING or not model.loss.kind.table_is_tree:  # whose rows are of nodes

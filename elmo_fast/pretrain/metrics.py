@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +15,9 @@ from elmo_fast.errors import ElmoFastError
 Row = dict[str, Any]
 
 
-def _rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
-    """Yield number, bytes and row of each line that is not blank; None for the row of a line that is not whole."""
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if line.strip():
-            yield number, line, _whole_row(line)
+def _rows(path: pathlib.Path) -> list[tuple[bytes, Row | None]]:
+    """Return bytes and row of each line that is not blank; None for the row of a line that is not whole."""
+    return [(line, _whole_row(line)) for line in path.read_bytes().split(b"\n") if line.strip()]
 
 
 def _whole_row(line: bytes) -> Row | None:
@@ -41,13 +38,12 @@ def keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pa
     A file with any other damage is copied before; return that copy.
     """
     kept, aside = list[bytes](), None
-    cut = not path.read_bytes().endswith(b"\n")
-    lines = list(_rows(path))
-    for number, (_, line, row) in enumerate(lines, start=1):
+    cut, rows = not path.read_bytes().endswith(b"\n"), _rows(path)
+    for number, (line, row) in enumerate(rows, start=1):
         if row is not None and row["step"] <= min(step, last.get(row.get("event"), step)):
             kept.append(line + b"\n")
         # The last line, when the run was killed while it wrote it, is no damage; its step comes again.
-        elif row is None and not (cut and number == len(lines)):
+        elif row is None and not (cut and number == len(rows)):
             aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
     if aside is not None:
         with atomic_file(aside) as new:
@@ -94,11 +90,8 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
     steps: list[Row] = []
     heldout: list[Row] = []
     restarts: list[float] = []
-    left_out: list[int] = []
-    for number, _, row in _rows(path):
-        if row is None:
-            left_out.append(number)
-            continue
+    rows = [row for _, row in _rows(path)]
+    for row in filter(None, rows):
         event = row.get("event")
         if event == "resume":
             steps = [one for one in steps if one["step"] <= row["step"]]
@@ -108,11 +101,8 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
             heldout.append(row)
         elif event is None:
             steps.append(row)
-    if left_out:
-        others = f" and {len(left_out) - 1:,} others" if len(left_out) > 1 else ""
+    if left_out := rows.count(None):
         warnings.warn(
-            f"{path}, line {left_out[0]}{others}: left out, as it is not a whole row (a run that is killed leaves such "
-            "a line)",
-            stacklevel=2,
+            f"{path}: left out {left_out:,} lines that are no whole rows, as a killed run leaves", stacklevel=2
         )
     return Metrics(steps, heldout, restarts)

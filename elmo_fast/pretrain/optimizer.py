@@ -99,7 +99,7 @@ class AdaGrad(torch.optim.Adagrad):
                 rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all
             dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
             for parameter in trained:
-                accumulator, gradient = self.accumulator(parameter), parameter.grad
+                accumulator, gradient = self.state[parameter]["sum"], parameter.grad
                 if gradient.is_sparse:
                     ids, rows = gradient._indices()[0], gradient._values()
                     order, factor = (orders or {}).get(parameter), _factor(scale, gradient)
@@ -110,15 +110,6 @@ class AdaGrad(torch.optim.Adagrad):
             for some in dense.values():
                 weights, sums, gradients = (list(column) for column in zip(*some, strict=True))
                 adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
-
-    def accumulator(self, parameter: Tensor) -> Tensor:
-        """Return `a` of a parameter; created here for one that was added later, as torch's own step does."""
-        state = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros((), device="cpu")
-            state["sum"] = torch.full_like(parameter, self.defaults["initial_accumulator_value"])
-        sums: Tensor = state["sum"]
-        return sums
 
 
 def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:

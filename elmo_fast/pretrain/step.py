@@ -160,7 +160,7 @@ class Step:
         kind = torch.promote_types(self.parameters[0].dtype, torch.float32)
         rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind, device="cpu")
         words = torch.tensor(batch.words, dtype=torch.float64, device="cpu")
-        offsets = torch.tensor(self._offsets(number), device="cpu")
+        offsets = torch.tensor([2 * number, 2 * number + 1], device="cpu")
         return StepInputs(batch.types, batch.targets, batch.distinct, lengths, words, fresh, offsets, samples, rates)
 
     def samples(self, number: int) -> list[Any]:
@@ -170,11 +170,7 @@ class Step:
         """
         if self.draws_on_device:
             return []
-        return [self.model.loss.draw(self.seed, offset, torch.device("cpu")) for offset in self._offsets(number)]
-
-    @staticmethod
-    def _offsets(number: int) -> tuple[int, int]:
-        return 2 * number, 2 * number + 1
+        return [self.model.loss.draw(self.seed, offset, torch.device("cpu")) for offset in (2 * number, 2 * number + 1)]
 
     def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
         """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.

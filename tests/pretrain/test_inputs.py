@@ -8,7 +8,6 @@ from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import SENTENCES, quiet, toy_config, toy_corpus
@@ -61,8 +60,6 @@ def test_a_run_of_word_ids_is_saved_converted_and_embeds(tmp_path):
         np.testing.assert_allclose(own["3"][()], converted["3"][()], rtol=1e-5, atol=1e-6)
     unknown, words = ElmoEmbedder.from_pretrained(run.folder, stateful=False).embed_batch([["zebra"], ["<UNK>"]])
     np.testing.assert_array_equal(unknown, words)
-    elmo = Elmo.from_pretrained(run.folder)
-    assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
 
 
 def test_a_run_without_a_step_is_warned_of(tmp_path):

@@ -3,7 +3,6 @@
 backend "auto" is the CPU's own way; with a backend named everything goes as on a GPU: norm and clip stay on the device.
 """
 
-import copy
 import math
 import pickle
 
@@ -153,19 +152,6 @@ def test_a_state_saved_on_one_device_goes_on_on_another(backend):
             assert optimizer.state[p]["step"] == other.state[q]["step"]
     assert all((optimizer.state[p]["sum"] != 1).any() for p in parameters)
     assert set(optimizer.state_dict()["state"][0]) == {"step", "sum"}
-
-
-@every
-def test_a_copy_and_a_group_added_later_are_trained_too(backend):
-    _, optimizer = trained(backend)
-    added = [Parameter(torch.zeros(2)), Parameter(torch.zeros(3, 1))]
-    added[0].grad, added[1].grad = torch.ones(2), sparse([1], torch.ones(1, 1), 3)
-    optimizer.add_param_group({"params": added, "lr": 0.5})
-    optimizer.step()
-    torch.testing.assert_close(added[0].data, torch.full((2,), -0.5 / 2**0.5))
-    torch.testing.assert_close(added[1].data, torch.tensor([[0.0], [-0.5 / 2**0.5], [0.0]]))
-    copy.deepcopy(optimizer).step(scale=torch.tensor(1.0))
-    assert optimizer.skipped is None
 
 
 @as_on_a_gpu

@@ -183,9 +183,9 @@ def test_the_number_of_threads_changes_no_bit(loss, input, optimiser):
 PLANES, WIDTH = 6, 12
 
 
-def philox_factors(probability, *rest):
+def philox_factors(*arguments):
     """The factors of a GPU, by their definition."""
-    return _sampling.plain_factors(min(round(probability * 2**32), 2**32 - 1), 1 / (1 - probability), *rest)
+    return _sampling.dropout_factors(*arguments, plain=True)
 
 
 @pytest.fixture(params=[cpu_dropout_factors, philox_factors])
