@@ -75,18 +75,6 @@ NOT_WHOLE = [
 ]  # fmt: skip
 
 
-def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path):
-    """Half a line at the end, of a run that was killed, or in the middle, where the run then went on."""
-    line = NOT_WHOLE[0]
-    whole = read_metrics(written(tmp_path / "whole", report(2), report(4)))
-    for number, folder in (
-        (3, written(tmp_path / "end", report(2), report(4), rest=line)),
-        (1, written(tmp_path / "start", rest=line + "\n" + "".join(json.dumps(row) + "\n" for row in whole.steps))),
-    ):
-        with pytest.warns(UserWarning, match=rf"metrics.jsonl, line {number}: left out, as it is not a whole row"):
-            assert read_metrics(folder) == whole
-
-
 def test_all_lines_that_are_not_whole_rows_are_told_in_one_warning(tmp_path):
     folder = written(tmp_path, report(2), rest="\n".join(NOT_WHOLE))
     (folder / "metrics.jsonl").write_bytes((folder / "metrics.jsonl").read_bytes() + b"\n\xff\n")
@@ -153,11 +141,6 @@ def test_the_legend_of_runs_side_by_side_shows_what_is_drawn(tmp_path):
     check_all_text_is_inside(figure)
     below, *axes = boxes(figure, [legend, *figure.axes])
     assert below.y1 <= min(each.y0 for each in axes)
-
-
-def test_a_run_without_restarts_has_none_in_the_legend(tmp_path):
-    figure = picture({"a": read_metrics(written(tmp_path, report(2), report(4)))})
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a: training, sampled softmax"]
 
 
 NO_NORM = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": None}]
