@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -171,7 +171,7 @@ def read_labelled(path: str, config: TaskConfig) -> list[Example]:
     if tags != (format in PER_WORD):
         kind = "classifier" if tags else "tagger"
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
-    names = {"label_column": None if is_number(config.column) else config.label_column}
+    names: dict[str, Any] = {"label_column": None if is_number(config.column) else config.label_column}
     names["pair_column"] = config.pair_column
     examples = read_examples(path, format, config.column, config.tokenizer, **names)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):

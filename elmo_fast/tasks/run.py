@@ -125,7 +125,9 @@ class SavedTask:
         Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
         predictions = self.predictions(self.examples(sentences, tokenizer), batch_size, progress)
-        return [each.labels if self.config.task == "tag" else each.label for each in predictions]
+        if self.config.task == "tag":
+            return [each.labels for each in predictions]
+        return [each.label for each in predictions]
 
     def predict_proba(
         self,
