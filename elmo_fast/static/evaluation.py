@@ -238,11 +238,8 @@ def _is_finite(score: str) -> bool:
 
 
 def _warn_of_none(path: str, what: str) -> None:
-    warnings.warn(
-        f"{path}: every {what} has a word without a vector, so there is no score; check that file and vectors agree on "
-        "language and case, and raise restrict_vocab or limit if they are set",
-        stacklevel=3,
-    )
+    advice = "check that file and vectors agree on language and case, and raise restrict_vocab or limit if they are set"
+    warnings.warn(f"{path}: every {what} has a word without a vector, so there is no score; {advice}", stacklevel=3)
 
 
 def _warn_of(path: str, skipped: Sequence[int], columns: str) -> None:

@@ -175,10 +175,8 @@ def read_labelled(path: str, config: TaskConfig) -> list[Example]:
     names["pair_column"] = config.pair_column
     examples = read_examples(path, format, config.column, config.tokenizer, **names)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
-        raise ElmoFastError(
-            f"{path}: column {conllu_column(path, config.column)} is empty ({UNSPECIFIED}) in every line: there is no "
-            "label to learn or to compare; give another --column"
-        )
+        column = conllu_column(path, config.column)
+        raise ElmoFastError(f"{path}: column {column} is empty ({UNSPECIFIED}) in every line; give another --column")
     return examples
 
 

@@ -81,9 +81,7 @@ class CharacterFeatures(nn.Module):
         super().__init__()
         check_settings(precision, backend, "char_cnn")
         if not filters or any(not 1 <= width <= max_characters or number < 1 for width, number in filters):
-            raise ElmoFastError(
-                f"filters must be pairs (width from 1 to {max_characters}, number from 1); got {filters!r}"
-            )
+            raise ElmoFastError(f"filters must be pairs (width 1 to {max_characters}, number from 1); got {filters!r}")
         self.filters, self.max_characters = [tuple(pair) for pair in filters], max_characters
         self.activation, self.precision, self.backend = activation, precision, backend
         self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))

@@ -180,11 +180,8 @@ class SavedTask:
             examples = [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
         empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
         if empty and self.config.task == "classify":
-            warnings.warn(
-                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
-                "label is None, their probabilities are NaN",
-                stacklevel=3,
-            )
+            which = f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)})"
+            warnings.warn(f"{which}: their label is None, their probabilities are NaN", stacklevel=3)
         return examples
 
     def predictions(
@@ -437,9 +434,7 @@ def evaluate_task(
 def _asked(config: TaskConfig, **given: Any) -> TaskConfig:
     """Return the configuration with what is given in its place; ElmoFastError for pairs of a task of single texts."""
     if given["pair_column"] is not None and config.pair_column is None:
-        raise ElmoFastError(
-            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given['pair_column']!r}"
-        )
+        raise ElmoFastError(f"pair_column is for a task trained on pairs, not this one; got {given['pair_column']!r}")
     return dataclasses.replace(config, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -487,7 +482,7 @@ def predict_task(
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(
-            f"{path}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
+            f"{path}: .txt may be a sentence or a word per line; give --format text or --format columns"
         )
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
@@ -540,7 +535,5 @@ def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities:
     if named not in formats:
         kind = "probabilities" if probabilities else "labels of pairs" if config.pair_column else "labels"
         names = " or ".join(f".{name}".replace("columns", "conll") for name in formats)
-        raise ElmoFastError(
-            f"{os.fspath(out)}: {kind} of {read_as} input cannot be written as {named}; give a name in {names}"
-        )
+        raise ElmoFastError(f"{out}: {kind} of {read_as} input cannot be written as {named}; give a name in {names}")
     return formats[named]

@@ -113,10 +113,8 @@ def check_settings(config: TaskConfig) -> None:
 def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
     """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
     if (other := changes(before, lasting(config))) or changed:
-        raise ElmoFastError(
-            f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed}); give another "
-            "save_dir, or start over with --resume false"
-        )
+        what = f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed})"
+        raise ElmoFastError(f"{what}; give another save_dir, or start over with --resume false")
 
 
 class TaskTrainer:
@@ -242,10 +240,8 @@ class TaskTrainer:
             loss.backward()
             norm = nn.utils.clip_grad_norm_(trained_weights(self.model).values(), self.config.grad_clip)
             if not torch.isfinite(norm):
-                raise ElmoFastError(
-                    f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())}); give a smaller "
-                    "learning_rate or elmo_learning_rate"
-                )
+                what = f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())})"
+                raise ElmoFastError(f"{what}; give a smaller learning_rate or elmo_learning_rate")
             self.optimiser.step()
             size = int(batch.lengths.sum()) if self.train.per_word else len(indices)
             total, weight, done = total + float(loss.detach()) * size, weight + size, done + len(indices)
