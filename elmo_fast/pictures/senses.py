@@ -252,9 +252,8 @@ def typical_words(occurrences: Sequence[Occurrence], labels: npt.NDArray[np.int6
         counts[label].update(context_of(occurrence))
     everything = sum(counts, Counter[str]())
     if len(counts) == 1:
-        everything |= Counter(
-            low for one in occurrences for low in map(str.casefold, one.tokens) if any(map(str.isalnum, low))
-        )
+        words = (word.casefold() for one in occurrences for word in one.tokens)
+        everything |= Counter(word for word in words if any(map(str.isalnum, word)))
     return [_distinguishing(own, everything - own) for own in counts]
 
 

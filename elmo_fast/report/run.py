@@ -171,10 +171,8 @@ def _written(folder: pathlib.Path, settings: ReportSettings, text: str, numbers:
 
 def _facts(splits: dict[str, list[Example]], settings: ReportSettings) -> list[str]:
     """Return sentences about data and taggers."""
-    sizes = [
-        f"{name} {len(examples):,} sentences, {sum(map(len, texts_of(examples))):,} words"
-        for name, examples in splits.items()
-    ]
+    words_in = {name: sum(map(len, texts_of(examples))) for name, examples in splits.items()}
+    sizes = [f"{name} {len(splits[name]):,} sentences, {words:,} words" for name, words in words_in.items()]
     vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
     words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
     return [

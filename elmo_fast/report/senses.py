@@ -55,10 +55,8 @@ def read_uses(
     """
     if (format := format_of(path, format)) not in PER_WORD:
         with opened_table(path, format, column or "sentence", tokenizer) as rows:
-            uses = [
-                _use(f"{rows.name}, {rows.place(row)}", record, sentence.tokens)
-                for row, (sentence, record) in enumerate(rows.rows())
-            ]
+            each = enumerate(rows.rows())
+            uses = [_use(f"{rows.name}, {rows.place(i)}", record, sentence.tokens) for i, (sentence, record) in each]
         off = sum(use.word != use.tokens[use.place].lower() and use.word in map(str.lower, use.tokens) for use in uses)
         if 2 * off > len(uses):
             others = f"in {off:,} of {len(uses):,} rows position is another token than the word, which is there too"

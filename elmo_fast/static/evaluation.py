@@ -137,9 +137,8 @@ def evaluate_analogies(
     if all(len(lines) == 1 for lines in sections):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
     with _handed_over(line for lines in sections for line in lines) as copy:
-        _, scores = vectors.to_gensim().evaluate_word_analogies(
-            copy, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
-        )
+        settings = restrict_vocab, case_insensitive, unknown_as_wrong
+        _, scores = vectors.to_gensim().evaluate_word_analogies(copy, *settings)
     parts = []
     for score, lines in zip(scores[:-1], sections, strict=True):
         right, wrong = len(score["correct"]), len(score["incorrect"])
@@ -191,9 +190,8 @@ def evaluate_similarity(
     if compared > 1:
         settings = {"case_insensitive": case_insensitive, "dummy4unknown": unknown_as_zero}
         with _handed_over(map("\t".join, pairs)) as copy:
-            both, ranked, _ = (
-                Vectors(words, matrix).to_gensim().evaluate_word_pairs(copy, restrict_vocab=None, **settings)
-            )
+            keyed = Vectors(words, matrix).to_gensim()
+            both, ranked, _ = keyed.evaluate_word_pairs(copy, restrict_vocab=None, **settings)
         pearson, spearman = float(both[0]), float(ranked[0])
     if not any(known):
         _warn_of_none(path, "pair")

@@ -184,9 +184,8 @@ def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) ->
     """Return the warning that `elmo-fast embed` has for raw text too, of a file whose sentences no tokenizer split."""
     if config.tokenizer is not None or format_of(path, config.format) in PER_WORD:
         return None
-    number = first_raw_line(
-        [" ".join(example.words) for example in examples], [len(example.words) for example in examples]
-    )
+    sentences = [example.words for example in examples]
+    number = first_raw_line(list(map(" ".join, sentences)), list(map(len, sentences)))
     return None if number is None else f"{path}, sentence {number + 1} {RAW_TEXT_ADVICE}"
 
 

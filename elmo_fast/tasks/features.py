@@ -85,9 +85,8 @@ class CharacterFeatures(nn.Module):
         self.filters, self.max_characters = [tuple(pair) for pair in filters], max_characters
         self.activation, self.precision, self.backend = activation, precision, backend
         self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))
-        self.convolutions = nn.ModuleList(
-            skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
-        )
+        convolutions = (skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters)
+        self.convolutions = nn.ModuleList(convolutions)
         self.reset_parameters()
 
     @torch.no_grad()

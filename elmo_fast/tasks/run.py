@@ -221,11 +221,8 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
     """Write what load_task and people read, all together, with a manifest; a fine-tuned or copied biLM is a model."""
     config, flat = result.config, result.config.flat()
     # What is no path is the name of a model; see _with_paths.
-    paths = {
-        name: os.path.abspath(flat[name])
-        for name in ("model", "vectors", "save_dir")
-        if flat[name] and os.path.exists(flat[name])
-    }
+    named = [name for name in ("model", "vectors", "save_dir") if flat[name] and os.path.exists(flat[name])]
+    paths = {name: os.path.abspath(flat[name]) for name in named}
     about = {"inputs": json.dumps(input_digests(config, model))}
     with write_folder(folder) as new:
         write_json(new / LABELS_FILE, labels.names)
@@ -481,9 +478,7 @@ def predict_task(
     if replaces(out, path):
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
-        raise ElmoFastError(
-            f"{path}: .txt may be a sentence or a word per line; give --format text or --format columns"
-        )
+        raise ElmoFastError(f"{path}: a sentence or a word per line? give --format text or --format columns")
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
     read_as, trained_as = format_of(path, config.format), format_of(config.train_path, task.config.format)

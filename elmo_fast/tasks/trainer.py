@@ -147,11 +147,9 @@ class TaskTrainer:
         self.spans, self.folder, self.report, self.progress = spans, folder, report, progress
         task = trained_weights(model, with_bilm=False)
         bilm = [each for name, each in trained_weights(model).items() if name not in task]
-        groups = [
-            {"params": list(task.values()), "lr": config.learning_rate},
-            {"params": bilm, "lr": config.elmo_learning_rate},
-        ]
-        self.optimiser = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
+        groups = [(list(task.values()), config.learning_rate), (bilm, config.elmo_learning_rate)]
+        groups_of_adam = [{"params": some, "lr": rate} for some, rate in groups if some]
+        self.optimiser = torch.optim.Adam(groups_of_adam, fused=True)
         self.epochs: list[dict[str, Any]] = []
         self._best: dict[str, Tensor] = {}
         self._data = " ".join([digest_of(train, dev), *input_digests(config, model).values()])

@@ -340,7 +340,7 @@ def test_predict_never_writes_over_what_it_reads_and_asks_what_a_txt_holds(tmp_p
     assert pathlib.Path(config.test_path).read_text() == before
     text = tmp_path / "text.txt"
     text.write_text("Ann likes the cat\n")
-    with pytest.raises(ElmoFastError, match="a sentence or a word per line; give --format text or --format columns"):
+    with pytest.raises(ElmoFastError, match=r"a sentence or a word per line\? give --format text or --format columns"):
         predict_task(config.save_dir, text, tmp_path / "out.conll")
     assert predict_task(config.save_dir, text, tmp_path / "out.conll", format="text") == 1
     assert len((tmp_path / "out.conll").read_text().split("\n")) == 6
