@@ -355,9 +355,7 @@ def write_senses_page(
     about: str = "",
     language: str = "en",
 ) -> None:
-    """Write the page of points, coloured by cluster.
-
-    A legend shows and hides clusters, and the pointer shows a sentence.
+    """Write the page of points, coloured by cluster: a legend shows and hides clusters, the pointer shows a sentence.
 
     The file loads nothing else and forbids the browser to; content of the text is escaped. It works with mouse, touch
     and keyboard.

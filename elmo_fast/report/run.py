@@ -47,8 +47,7 @@ def run_all(
     announce: called with the folder of the biLM's layers if a run needs them.
     """
     folder = pathlib.Path(settings.save_dir)
-    configs: dict[str, TaskConfig] = {}
-    keys = []
+    configs, keys = dict[str, TaskConfig](), list[list[str]]()
     for cell in plan:
         of_seeds = (config_of(cell, seed, settings) for seed in range(settings.seeds))
         of_cell = {key_of(config, digests, device.type): config for config in of_seeds}

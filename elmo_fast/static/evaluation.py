@@ -21,10 +21,7 @@ QUESTIONS, WORDSIM353, SIMLEX999 = "questions-words.txt", "wordsim353.tsv", "sim
 
 
 class Section(NamedTuple):
-    """Some questions: how many were answered correctly, how many were asked, and how many there are.
-
-    A question is asked if its four words have vectors.
-    """
+    """Some questions: how many were answered correctly, were asked (their four words have vectors), and there are."""
 
     name: str
     correct: int
