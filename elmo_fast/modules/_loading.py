@@ -191,14 +191,3 @@ def load_state(module: Any, state: Weights | None, source: str) -> None:
 
 def _shapes(tensors: Weights) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def loses_values(fn: Callable[[Tensor], Tensor]) -> bool:
-    """Return whether `fn` gives memory without the values, as those of `.to("meta")` and `to_empty` do.
-
-    Module._apply runs `fn` on every tensor.
-    """
-    try:
-        return fn(torch.empty(0, device="cpu")).is_meta or not fn(torch.empty(0, device="meta")).is_meta
-    except (NotImplementedError, RuntimeError):  # there is nothing to copy out of meta: it copies
-        return False

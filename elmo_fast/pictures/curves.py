@@ -9,11 +9,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.pretrain.metrics import Metrics
 
-TITLES = {
-    "perplexity": "perplexity per word, logarithmic",
-    "speed": "tokens per second",
-    "norm": "gradient norm before the clip, logarithmic",
-}
+TITLES = {"perplexity": "perplexity per word, logarithmic", "speed": "tokens per second"}
+TITLES |= {"norm": "gradient norm before the clip, logarithmic"}
 
 
 def draw_curves(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:

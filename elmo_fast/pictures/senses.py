@@ -252,9 +252,8 @@ def typical_words(occurrences: Sequence[Occurrence], labels: npt.NDArray[np.int6
         counts[label].update(context_of(occurrence))
     everything = sum(counts, Counter[str]())
     if len(counts) == 1:
-        everything |= Counter(
-            low for one in occurrences for low in map(str.casefold, one.tokens) if any(map(str.isalnum, low))
-        )
+        words = (word.casefold() for one in occurrences for word in one.tokens)
+        everything |= Counter(word for word in words if any(map(str.isalnum, word)))
     return [_distinguishing(own, everything - own) for own in counts]
 
 
@@ -356,9 +355,7 @@ def write_senses_page(
     about: str = "",
     language: str = "en",
 ) -> None:
-    """Write the page of points, coloured by cluster.
-
-    A legend shows and hides clusters, and the pointer shows a sentence.
+    """Write the page of points, coloured by cluster: a legend shows and hides clusters, the pointer shows a sentence.
 
     The file loads nothing else and forbids the browser to; content of the text is escaped. It works with mouse, touch
     and keyboard.

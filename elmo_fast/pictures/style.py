@@ -23,9 +23,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     """Return the format that a picture's suffix names; ElmoFastError unless it is .png, .pdf or .svg."""
     kind = pathlib.Path(path).suffix.removeprefix(".").lower()
     if kind not in IMAGE_FORMATS:
-        raise ElmoFastError(
-            f"the picture's name must end in one of .{', .'.join(IMAGE_FORMATS)}; got {os.fspath(path)!r}"
-        )
+        raise ElmoFastError(f"a picture must end in one of .{', .'.join(IMAGE_FORMATS)}; got {os.fspath(path)!r}")
     return kind
 
 
@@ -87,11 +85,9 @@ def fonts_for(texts: Iterable[str], stacklevel: int = 4) -> Iterator[None]:
     fonts, missing = _fonts(frozenset("".join(texts)))
     if missing:
         some, many = "".join(sorted(missing)[:8]), len(missing)
-        warnings.warn(
-            f"no installed font has {many} of the picture's characters ({some}{' ...' * (many > 8)}): they are drawn "
-            "as boxes; install a font that has them, such as Noto Sans CJK",
-            stacklevel=stacklevel,
-        )
+        what = f"no installed font has {many} of the picture's characters ({some}{' ...' * (many > 8)})"
+        advice = "they are drawn as boxes; install a font that has them, such as Noto Sans CJK"
+        warnings.warn(f"{what}: {advice}", stacklevel=stacklevel)
     with rc_context({"font.family": ["sans-serif", *fonts]}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+")
         yield

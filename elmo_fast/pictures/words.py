@@ -138,14 +138,12 @@ def picture(
         for start, end in zip(plane.points[::2], plane.points[1::2], strict=True):
             axes.annotate("", end, start, arrowprops=looks)
     labels = label_points(axes, plane.points, words[:most_labels])
-    dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
+    further = len(words) - len(labels)
+    dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * further)
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
-    sentences = [plane.how]
-    if omitted:
-        sentences.append(f"labels left out for lack of room: {len(omitted)} of {len(labels)}")
-    if len(words) > len(labels):
-        sentences.append(f"further points without a label: {len(words) - len(labels)}")
-    figure.text(0.02, 0.02, "; ".join(sentences), fontsize=8, color=GREY)
+    room = f"labels left out for lack of room: {len(omitted)} of {len(labels)}" if omitted else ""
+    others = f"further points without a label: {further}" if further else ""
+    figure.text(0.02, 0.02, "; ".join(filter(None, [plane.how, room, others])), fontsize=8, color=GREY)
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
 
 

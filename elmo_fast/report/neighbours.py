@@ -50,10 +50,8 @@ def nearest_elsewhere(text: TextTokens, tokens: Sequence[Token], topn: int) -> l
     queries = text.vectors[[text.starts[sentence] + place for sentence, place in tokens]]
     longest = max(len(text.sentences[sentence]) for sentence, _ in tokens)
     rows = nearest(text.vectors, queries, topn + longest).rows.tolist()
-    return [
-        [other for other in map(text.where, row) if other[0] != sentence][:topn]
-        for (sentence, _), row in zip(tokens, rows, strict=True)
-    ]
+    each = zip(tokens, rows, strict=True)
+    return [[other for other in map(text.where, row) if other[0] != token[0]][:topn] for token, row in each]
 
 
 def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[str]:

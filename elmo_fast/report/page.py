@@ -252,10 +252,8 @@ def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
 def share_table(cells: Cells, target: Target) -> str:
     """Compare baseline and + ELMo for each fraction of the training data."""
     base, elmo = curves(cells, target)
-    rows = [
-        [f"{share:.1%}", str(base[share]), str(elmo[share]), f"{100 * (elmo[share].mean - base[share].mean):+.2f}"]
-        for share in base
-    ]
+    gains = {share: f"{100 * (elmo[share].mean - base[share].mean):+.2f}" for share in base}
+    rows = [[f"{share:.1%}", str(base[share]), str(elmo[share]), gain] for share, gain in gains.items()]
     return table(["share of the training sentences", "baseline", "+ ELMo", "difference"], rows)
 
 

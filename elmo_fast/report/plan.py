@@ -109,13 +109,11 @@ class ReportSettings:
     @property
     def targets(self) -> list[str | None]:
         """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
-        columns: list[str | None] = list(self.column) or [None]
-        if self.column and is_table(format_of(self.train_path, self.format), self.column[0], None):
+        columns, format = list(self.column) or [None], format_of(self.train_path, self.format)
+        if self.column and is_table(format, self.column[0], None):
             advice = "leave it out and call the columns text and label"
             raise ElmoFastError(f"--column chooses no labels of a table; got {', '.join(self.column)}: {advice}")
-        if format_of(self.train_path, self.format) != "conllu":
-            return columns
-        return [conllu_column(self.train_path, column) for column in columns]
+        return [conllu_column(self.train_path, each) if format == "conllu" else each for each in columns]
 
     def as_yaml(self) -> str:
         """Return the settings as YAML that --config takes in any folder."""

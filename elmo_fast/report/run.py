@@ -47,8 +47,7 @@ def run_all(
     announce: called with the folder of the biLM's layers if a run needs them.
     """
     folder = pathlib.Path(settings.save_dir)
-    configs: dict[str, TaskConfig] = {}
-    keys = []
+    configs, keys = dict[str, TaskConfig](), list[list[str]]()
     for cell in plan:
         of_seeds = (config_of(cell, seed, settings) for seed in range(settings.seeds))
         of_cell = {key_of(config, digests, device.type): config for config in of_seeds}
@@ -171,10 +170,8 @@ def _written(folder: pathlib.Path, settings: ReportSettings, text: str, numbers:
 
 def _facts(splits: dict[str, list[Example]], settings: ReportSettings) -> list[str]:
     """Return sentences about data and taggers."""
-    sizes = [
-        f"{name} {len(examples):,} sentences, {sum(map(len, texts_of(examples))):,} words"
-        for name, examples in splits.items()
-    ]
+    words_in = {name: sum(map(len, texts_of(examples))) for name, examples in splits.items()}
+    sizes = [f"{name} {len(splits[name]):,} sentences, {words:,} words" for name, words in words_in.items()]
     vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
     words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
     return [

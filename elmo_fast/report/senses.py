@@ -55,10 +55,8 @@ def read_uses(
     """
     if (format := format_of(path, format)) not in PER_WORD:
         with opened_table(path, format, column or "sentence", tokenizer) as rows:
-            uses = [
-                _use(f"{rows.name}, {rows.place(row)}", record, sentence.tokens)
-                for row, (sentence, record) in enumerate(rows.rows())
-            ]
+            each = enumerate(rows.rows())
+            uses = [_use(f"{rows.name}, {rows.place(i)}", record, sentence.tokens) for i, (sentence, record) in each]
         off = sum(use.word != use.tokens[use.place].lower() and use.word in map(str.lower, use.tokens) for use in uses)
         if 2 * off > len(uses):
             others = f"in {off:,} of {len(uses):,} rows position is another token than the word, which is there too"
@@ -74,24 +72,18 @@ def read_uses(
 
 def _use(where: str, record: dict[str, Any], tokens: list[str]) -> Use:
     if missing := {"word", "sense"} - record.keys():
-        raise ElmoFastError(
-            f"{where} has no column {max(missing)!r}; it has: {', '.join(record)}; rename the one meant"
-        )
+        raise ElmoFastError(f"{where} has no column {max(missing)!r}; it has: {', '.join(record)}; rename one")
     values = (record.get(name) for name in ("word", "sense", "position"))
     word, sense, place = ("" if value is None else str(value).strip() for value in values)
     if not (word and sense):
         raise ElmoFastError(f"{where}: the columns word and sense must be filled; got {word!r} and {sense!r}")
     if place and place not in map(str, range(len(tokens))):
-        raise ElmoFastError(
-            f"{where}: position must be the number of a token of {' '.join(tokens)!r:.80}, from 0 to "
-            f"{len(tokens) - 1}; got {place!r}"
-        )
+        allowed = f"0 to {len(tokens) - 1}, the number of a token of {' '.join(tokens)!r:.80}"
+        raise ElmoFastError(f"{where}: position must be {allowed}; got {place!r}")
     places = [index for index, token in enumerate(tokens) if token.lower() == word.lower()]
     if not place and len(places) != 1:
-        raise ElmoFastError(
-            f"{where}: {word!r} is {len(places)} of the tokens {' '.join(tokens)!r:.80}; name which by its number from "
-            "0 in a column position, or choose another tokenizer"
-        )
+        advice = "name which by its number from 0 in a column position, or choose another tokenizer"
+        raise ElmoFastError(f"{where}: {word!r} is {len(places)} of the tokens {' '.join(tokens)!r:.80}; {advice}")
     return Use(word.lower(), sense, tokens, int(place or places[0]))
 
 

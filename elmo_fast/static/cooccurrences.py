@@ -130,10 +130,8 @@ def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
         if tensor.device.type != "cpu":
             raise ElmoFastError(f"{op}: {name} must be on the host; got {described(tensor)}")
     if len(words) and not LEFT_OUT <= int(words.min()) <= int(words.max()) < num_words:
-        raise ElmoFastError(
-            f"{op}: words must be from 0 to V - 1 = {num_words - 1}, or {BOUNDARY} or {LEFT_OUT}; "
-            f"got values from {int(words.min())} to {int(words.max())}"
-        )
+        got = f"values from {int(words.min())} to {int(words.max())}"
+        raise ElmoFastError(f"{op}: words must be 0 to V - 1 = {num_words - 1}, {BOUNDARY} or {LEFT_OUT}; got {got}")
     check_words(op, len(words), **parts)
 
 

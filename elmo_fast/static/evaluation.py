@@ -21,10 +21,7 @@ QUESTIONS, WORDSIM353, SIMLEX999 = "questions-words.txt", "wordsim353.tsv", "sim
 
 
 class Section(NamedTuple):
-    """Some questions: how many were answered correctly, how many were asked, and how many there are.
-
-    A question is asked if its four words have vectors.
-    """
+    """Some questions: how many were answered correctly, were asked (their four words have vectors), and there are."""
 
     name: str
     correct: int
@@ -137,9 +134,8 @@ def evaluate_analogies(
     if all(len(lines) == 1 for lines in sections):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
     with _handed_over(line for lines in sections for line in lines) as copy:
-        _, scores = vectors.to_gensim().evaluate_word_analogies(
-            copy, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
-        )
+        settings = restrict_vocab, case_insensitive, unknown_as_wrong
+        _, scores = vectors.to_gensim().evaluate_word_analogies(copy, *settings)
     parts = []
     for score, lines in zip(scores[:-1], sections, strict=True):
         right, wrong = len(score["correct"]), len(score["incorrect"])
@@ -191,9 +187,8 @@ def evaluate_similarity(
     if compared > 1:
         settings = {"case_insensitive": case_insensitive, "dummy4unknown": unknown_as_zero}
         with _handed_over(map("\t".join, pairs)) as copy:
-            both, ranked, _ = (
-                Vectors(words, matrix).to_gensim().evaluate_word_pairs(copy, restrict_vocab=None, **settings)
-            )
+            keyed = Vectors(words, matrix).to_gensim()
+            both, ranked, _ = keyed.evaluate_word_pairs(copy, restrict_vocab=None, **settings)
         pearson, spearman = float(both[0]), float(ranked[0])
     if not any(known):
         _warn_of_none(path, "pair")
@@ -238,11 +233,8 @@ def _is_finite(score: str) -> bool:
 
 
 def _warn_of_none(path: str, what: str) -> None:
-    warnings.warn(
-        f"{path}: every {what} has a word without a vector, so there is no score; check that file and vectors agree on "
-        "language and case, and raise restrict_vocab or limit if they are set",
-        stacklevel=3,
-    )
+    advice = "check that file and vectors agree on language and case, and raise restrict_vocab or limit if they are set"
+    warnings.warn(f"{path}: every {what} has a word without a vector, so there is no score; {advice}", stacklevel=3)
 
 
 def _warn_of(path: str, skipped: Sequence[int], columns: str) -> None:

@@ -30,7 +30,7 @@ def context_free_vectors(
     """
     not_a_string(words, "words", "a list of words")
     bilm = model if isinstance(model, BiLM) else shared_bilm(model)
-    matrix = np.empty((len(words), bilm.encoder.get_output_dim()), np.float32)
+    matrix = np.empty((len(words), bilm.get_output_dim() // 2), np.float32)
     for first, rows in encoded_words(bilm, words, batch_size, progress):
         matrix[first : first + len(rows)] = rows
     return Vectors(list(words), matrix)
@@ -69,11 +69,9 @@ def write_word_vectors(
         raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
     if bilm.options.lexicon is not None:
         advice = "use elmo-fast static export, in Python context_free_vectors"
-        raise ElmoFastError(
-            f"this model reads lexicons, and bilm-tf's file of word vectors is for models of bytes: {advice}"
-        )
+        raise ElmoFastError(f"this model reads lexicons, and bilm-tf's file is for models of bytes: {advice}")
     with atomic_hdf5(path) as (file, written):
-        dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)
+        dataset = file.create_dataset("embedding", (len(words), bilm.get_output_dim() // 2), np.float32)
         for first, rows in encoded_words(bilm, words, batch_size, progress):
             dataset[first : first + len(rows)] = rows
             written.check()

@@ -107,18 +107,10 @@ def train_word2vec(
 
     with _one_file(os.fspath(path), tokenizer) as corpus:
         model = models.Word2Vec(
-            vector_size=dimension,
-            window=window,
-            min_count=min_count,
-            max_final_vocab=max_vocab_size,
-            sg=int(algorithm == "sg"),
-            hs=int(objective == "hs"),
-            negative=(negative or 5) if objective == "ns" else 0,
-            sample=sample,
-            alpha=learning_rate,
-            workers=workers,
-            seed=seed,
-        )
+            vector_size=dimension, window=window, min_count=min_count, max_final_vocab=max_vocab_size,
+            sg=int(algorithm == "sg"), hs=int(objective == "hs"), negative=(negative or 5) if objective == "ns" else 0,
+            sample=sample, alpha=learning_rate, workers=workers, seed=seed,
+        )  # fmt: skip
         # gensim reads a file in C, so that workers do not wait for Python. Not with a hierarchical softmax: then even
         # one worker of gensim 4.4.0 gives different vectors every time.
         text: dict[str, Any] = {"corpus_file": corpus}

@@ -1,5 +1,6 @@
 """The layers of a frozen biLM for all words of a split: computed once, kept on disk, gathered into batches."""
 
+import copy
 import functools
 import hashlib
 import json
@@ -57,9 +58,8 @@ class LayerCache:
 
     def subset(self, indices: Sequence[int]) -> "LayerCache":
         """Return the layers of only these sentences, in this order; nothing is copied."""
-        rows = np.asarray(indices, np.int64)
-        part = LayerCache(self._layers, self._lengths[rows])
-        part._starts = self._starts[rows]
+        part, rows = copy.copy(self), np.asarray(indices, np.int64)
+        part._lengths, part._starts = self._lengths[rows], self._starts[rows]
         return part
 
     def batch(self, indices: Sequence[int], layers: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:

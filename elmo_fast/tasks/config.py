@@ -11,12 +11,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 
 # Where ELMo is used -> the inputs that its mixes are.
-ELMO_AT: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "input": ("input",),
-    "output": ("output",),
-    "both": ("input", "output"),
-}
+ELMO_AT = {"none": (), "input": ("input",), "output": ("output",), "both": ("input", "output")}
 Pooling = Literal["max", "mean", "both"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 Metric = Literal["auto", "spans", "labels"]
@@ -175,13 +170,10 @@ def validate(config: TaskConfig) -> None:
     if config.elmo != "none" and config.model is None:
         complaints.append(f"--elmo {config.elmo} needs --model, a pretrained biLM: a folder, or a name such as mini")
     if config.fine_tune and config.precision == "int8":
-        complaints.append(
-            "--fine_tune needs gradients, which int8 does not have: give --precision bfloat16 or --precision float32"
-        )
+        complaints.append("--fine_tune needs gradients, which int8 does not have: give --precision bfloat16 or float32")
     if config.elmo in ("none", "output") and not (config.vectors or config.word_dim or config.characters):
-        complaints.append(
-            "the BiLSTM has no features: give --elmo input, --vectors FILE, --word_dim 100 or --characters true"
-        )
+        advice = "give --elmo input, --vectors FILE, --word_dim 100 or --characters true"
+        complaints.append(f"the BiLSTM has no features: {advice}")
     if config.metric == "spans" and config.task == "classify":
         complaints.append("--metric spans is for tagging; a classifier has one label per sentence")
     for name in ("train_path", "dev_path", "test_path", "vectors", "save_dir"):

@@ -95,7 +95,5 @@ class CRF(nn.Module):
         check_shapes("CRF", ("scores", scores, "B T K"), ("lengths", lengths, "B"), K=len(self.start))
         time = scores.shape[1]
         if lengths.numel() and (int(lengths.min()) < 1 or int(lengths.max()) > time):
-            raise ElmoFastError(
-                f"lengths must lie in 1..T={time}; got values from {int(lengths.min())} to {int(lengths.max())}"
-            )
+            raise ElmoFastError(f"lengths must lie in 1..T={time}; got {int(lengths.min())} to {int(lengths.max())}")
         return torch.arange(time, device=scores.device) < lengths[:, None]

@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -171,14 +171,12 @@ def read_labelled(path: str, config: TaskConfig) -> list[Example]:
     if tags != (format in PER_WORD):
         kind = "classifier" if tags else "tagger"
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
-    names = {"label_column": None if is_number(config.column) else config.label_column}
+    names: dict[str, Any] = {"label_column": None if is_number(config.column) else config.label_column}
     names["pair_column"] = config.pair_column
     examples = read_examples(path, format, config.column, config.tokenizer, **names)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
-        raise ElmoFastError(
-            f"{path}: column {conllu_column(path, config.column)} is empty ({UNSPECIFIED}) in every line: there is no "
-            "label to learn or to compare; give another --column"
-        )
+        column = conllu_column(path, config.column)
+        raise ElmoFastError(f"{path}: column {column} is empty ({UNSPECIFIED}) in every line; give another --column")
     return examples
 
 
@@ -186,9 +184,8 @@ def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) ->
     """Return the warning that `elmo-fast embed` has for raw text too, of a file whose sentences no tokenizer split."""
     if config.tokenizer is not None or format_of(path, config.format) in PER_WORD:
         return None
-    number = first_raw_line(
-        [" ".join(example.words) for example in examples], [len(example.words) for example in examples]
-    )
+    sentences = [example.words for example in examples]
+    number = first_raw_line(list(map(" ".join, sentences)), list(map(len, sentences)))
     return None if number is None else f"{path}, sentence {number + 1} {RAW_TEXT_ADVICE}"
 
 

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
-from elmo_fast.modules._loading import check_settings, loses_values, read_uncalled, skip_init
+from elmo_fast.modules._loading import check_settings, read_uncalled, skip_init
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.char_cnn import character_features
 from elmo_fast.modules.scalar_mix import mixes
@@ -81,15 +81,12 @@ class CharacterFeatures(nn.Module):
         super().__init__()
         check_settings(precision, backend, "char_cnn")
         if not filters or any(not 1 <= width <= max_characters or number < 1 for width, number in filters):
-            raise ElmoFastError(
-                f"filters must be pairs (width from 1 to {max_characters}, number from 1); got {filters!r}"
-            )
+            raise ElmoFastError(f"filters must be pairs (width 1 to {max_characters}, number from 1); got {filters!r}")
         self.filters, self.max_characters = [tuple(pair) for pair in filters], max_characters
         self.activation, self.precision, self.backend = activation, precision, backend
         self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))
-        self.convolutions = nn.ModuleList(
-            skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
-        )
+        convolutions = (skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters)
+        self.convolutions = nn.ModuleList(convolutions)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -140,7 +137,7 @@ class StaticFeatures(nn.Module):
     """A vector [D] for each word, looked up as written, else in lower case, else the vector of unknown words.
 
     The vector of unknown words is always trained; it starts as the mean of all vectors. A frozen table is not in the
-    state_dict, because its file has it.
+    state_dict, because its file has it; it moves to the vector's device when it is used.
 
     Args:
         vectors: words and matrix [V, D] float32.
@@ -165,17 +162,13 @@ class StaticFeatures(nn.Module):
             raise ElmoFastError(f"vectors must be finite numbers; those of {word!r} are not")
         rows = torch.zeros(_FIRST + len(matrix), matrix.shape[1], device="cpu")
         np.copyto(rows.numpy()[_FIRST:], matrix)
-        rows = rows.to(torch.get_default_device())
         self.words = list(vectors.words)
         self._numbers = {word: number for number, word in enumerate(self.words, _FIRST)}
-        self.unknown = nn.Parameter(rows[_FIRST:].mean(0))
+        self.unknown = nn.Parameter(rows[_FIRST:].mean(0).to(torch.get_default_device()))
         self._replaced = frozenset(number + _FIRST for number in replaced)
         self.trainable = trainable
-        if trainable:
-            self.table = nn.Parameter(rows)
-        else:
-            self.register_buffer("table", rows, persistent=False)
-        self._lost = rows.is_meta and not trainable
+        # A frozen table is no buffer: to_empty and the device "meta" would drop its values, which no state_dict has.
+        self.table = nn.Parameter(rows.to(torch.get_default_device())) if trainable else rows
 
     @classmethod
     def random(cls, sentences: Iterable[Sequence[str]], width: int) -> "StaticFeatures":
@@ -193,25 +186,12 @@ class StaticFeatures(nn.Module):
         once = [number for number, word in enumerate(words) if counts[word] == 1]
         return cls(Vectors(words, matrix), trainable=True, replaced=once)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StaticFeatures":
-        super()._apply(fn, recurse)
-        self._lost = self._lost or (not self.trainable and loses_values(fn))
-        return self
-
     def get_output_dim(self) -> int:
         """D."""
         return self.table.shape[1]
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding.
-
-        Raises: ElmoFastError: a frozen table, lost on the way through the device "meta" or in to_empty.
-        """
-        if self._lost:
-            raise ElmoFastError(
-                'the table of static vectors is in no state_dict, and to("meta") or to_empty dropped its values; '
-                "make the features again from the vectors' file"
-            )
+        """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding."""
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get
         rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
@@ -222,8 +202,11 @@ class StaticFeatures(nn.Module):
             replaced = torch.rand(numbers.shape, device="cpu") < 0.5
             numbers[replaced & torch.isin(numbers, once)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
-        numbers = numbers.to(self.table.device)
-        vectors = F.embedding(numbers, self.table, _PADDING)
+        table = self.table.to(self.unknown)
+        if not self.trainable and not table.is_meta:
+            self.table = table
+        numbers = numbers.to(table.device)
+        vectors = F.embedding(numbers, table, _PADDING)
         return torch.where((numbers == _UNKNOWN)[..., None], self.unknown, vectors) if some_unknown else vectors
 
 

@@ -145,10 +145,7 @@ def read_rows(
     if is_table(format, column, labels) or second is not None:
         rows = _of_table(path, format, column, tokenizer, labels or LABEL_COLUMN if labelled else None, second)
     elif labels is not None:
-        raise ElmoFastError(
-            f"{path}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
-            "column says where its labels are"
-        )
+        raise ElmoFastError(f"{path}: label_column is for tables; the format is {format}: column says where labels are")
     elif format in PER_WORD:
         words = (conllu_rows if format == "conllu" else _columns)(path, lines, column)
         rows = ((example, {}) for example in _grouped(words))
@@ -199,7 +196,7 @@ def write_predicted_csv(
     names = list(dict.fromkeys(name for record in records for name in record))
     if PREDICTED in names:
         advice = "rename it, or give an output in .tsv or .jsonl"
-        raise ElmoFastError(f"{os.fspath(path)}: the input already has a column {PREDICTED!r}; {advice}")
+        raise ElmoFastError(f"{path}: the input already has a column {PREDICTED!r}; {advice}")
     text = io.StringIO()
     rows = csv.DictWriter(text, [*names, PREDICTED], lineterminator="\n")
     rows.writeheader()
@@ -286,9 +283,7 @@ def _of_table(
             other = () if second is None else table.sentence(row, record[second], second).tokens
             label = record[labels] if labels is not None else None
             if not isinstance(label, str | int | None):
-                raise ElmoFastError(
-                    f"{where}, column {labels!r}: wanted a label, a string or a whole number; got {label!r:.60}"
-                )
+                raise ElmoFastError(f"{where}, column {labels!r}: wanted a string or a whole number; got {label!r:.60}")
             label = "" if label is None else str(label).strip()
             filled = {"label": label, "sentence": sentence.tokens, "second text": other or second is None}
             empty = [what for what, value in filled.items() if not value]
@@ -300,9 +295,7 @@ def _of_table(
 def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
     at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
-        raise ElmoFastError(
-            f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
-        )
+        raise ElmoFastError(f"{path}: column must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}")
     count, quoted, header = 0, list[int](), ""
     for index, line in lines:
         if not line:

@@ -61,8 +61,7 @@ class BiLSTM(nn.Module):
         """
         x = inputs
         for number, pair in enumerate(self.layers):
-            if number:
-                x = dropout(x, self.dropout, self.training)
+            x = dropout(x, self.dropout if number else 0, self.training)
             outputs, _ = run_directions(list(pair), [x, x], lengths, None, reverse=(False, True))  # type: ignore[call-overload]
             x = torch.cat([outputs[0], outputs[1]], dim=-1)
         return x

@@ -73,7 +73,7 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
     # float16 has little room for gradients, which a GPU's kernels do not scale.
     precision = "float32" if config.precision == "float16" else trained_precision(config.precision)
-    trained = {"precision": precision, "backend": config.backend}
+    trained: dict[str, Any] = {"precision": precision, "backend": config.backend}
     characters = CharacterFeatures(**trained) if config.characters else None
     elmo_at, elmo = ELMO_AT[config.elmo], None
     if elmo_at:

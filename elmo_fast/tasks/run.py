@@ -125,7 +125,9 @@ class SavedTask:
         Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
         predictions = self.predictions(self.examples(sentences, tokenizer), batch_size, progress)
-        return [each.labels if self.config.task == "tag" else each.label for each in predictions]
+        if self.config.task == "tag":
+            return [each.labels for each in predictions]
+        return [each.label for each in predictions]
 
     def predict_proba(
         self,
@@ -178,11 +180,8 @@ class SavedTask:
             examples = [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
         empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
         if empty and self.config.task == "classify":
-            warnings.warn(
-                f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
-                "label is None, their probabilities are NaN",
-                stacklevel=3,
-            )
+            which = f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)})"
+            warnings.warn(f"{which}: their label is None, their probabilities are NaN", stacklevel=3)
         return examples
 
     def predictions(
@@ -222,11 +221,8 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
     """Write what load_task and people read, all together, with a manifest; a fine-tuned or copied biLM is a model."""
     config, flat = result.config, result.config.flat()
     # What is no path is the name of a model; see _with_paths.
-    paths = {
-        name: os.path.abspath(flat[name])
-        for name in ("model", "vectors", "save_dir")
-        if flat[name] and os.path.exists(flat[name])
-    }
+    named = [name for name in ("model", "vectors", "save_dir") if flat[name] and os.path.exists(flat[name])]
+    paths = {name: os.path.abspath(flat[name]) for name in named}
     about = {"inputs": json.dumps(input_digests(config, model))}
     with write_folder(folder) as new:
         write_json(new / LABELS_FILE, labels.names)
@@ -435,9 +431,7 @@ def evaluate_task(
 def _asked(config: TaskConfig, **given: Any) -> TaskConfig:
     """Return the configuration with what is given in its place; ElmoFastError for pairs of a task of single texts."""
     if given["pair_column"] is not None and config.pair_column is None:
-        raise ElmoFastError(
-            f"pair_column is for a task trained on pairs, and this one reads single texts; got {given['pair_column']!r}"
-        )
+        raise ElmoFastError(f"pair_column is for a task trained on pairs, not this one; got {given['pair_column']!r}")
     return dataclasses.replace(config, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -484,9 +478,7 @@ def predict_task(
     if replaces(out, path):
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
-        raise ElmoFastError(
-            f"{path}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
-        )
+        raise ElmoFastError(f"{path}: a sentence or a word per line? give --format text or --format columns")
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
     read_as, trained_as = format_of(path, config.format), format_of(config.train_path, task.config.format)
@@ -538,7 +530,5 @@ def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities:
     if named not in formats:
         kind = "probabilities" if probabilities else "labels of pairs" if config.pair_column else "labels"
         names = " or ".join(f".{name}".replace("columns", "conll") for name in formats)
-        raise ElmoFastError(
-            f"{os.fspath(out)}: {kind} of {read_as} input cannot be written as {named}; give a name in {names}"
-        )
+        raise ElmoFastError(f"{out}: {kind} of {read_as} input cannot be written as {named}; give a name in {names}")
     return formats[named]

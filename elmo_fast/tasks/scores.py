@@ -103,8 +103,8 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     micro, count = _rates(true.total(), guessed.total(), right.total()), sum(map(len, gold))
     agree = sum(a == b for x, y in zip(gold, predicted, strict=True) for a, b in zip(x, y, strict=True))
     macro = sum(row["f1"] for row in classes.values()) / max(1, len(classes))
-    rates = (micro[rate] for rate in ("precision", "recall", "f1"))
-    return Scores(agree / count, *rates, macro_f1=macro, per_class=classes, spans=bool(spans), count=count)
+    rates = micro["precision"], micro["recall"], micro["f1"]
+    return Scores(agree / count, *rates, macro, classes, bool(spans), count)
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:

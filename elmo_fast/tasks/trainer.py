@@ -113,12 +113,11 @@ def check_settings(config: TaskConfig) -> None:
 def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
     """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
     if (other := changes(before, lasting(config))) or changed:
-        raise ElmoFastError(
-            f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed}); give another "
-            "save_dir, or start over with --resume false"
-        )
+        what = f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed})"
+        raise ElmoFastError(f"{what}; give another save_dir, or start over with --resume false")
 
 
+@dataclasses.dataclass(eq=False)
 class TaskTrainer:
     """Trains a TaskModel until the development score has not risen for `patience` epochs, or all epochs are done.
 
@@ -133,33 +132,28 @@ class TaskTrainer:
     words_per_second.
     """
 
-    def __init__(
-        self,
-        model: TaskModel,
-        labels: Labels,
-        train: Split,
-        dev: Split,
-        config: TaskConfig,
-        spans: bool,
-        folder: pathlib.Path,
-        report: Callable[[str], None],
-        progress: Progress | None = None,
-    ) -> None:
-        self.model, self.labels, self.train, self.dev, self.config = model, labels, train, dev, config
-        self.spans, self.folder, self.report, self.progress = spans, folder, report, progress
-        task = trained_weights(model, with_bilm=False)
-        bilm = [each for name, each in trained_weights(model).items() if name not in task]
-        groups = [
-            {"params": list(task.values()), "lr": config.learning_rate},
-            {"params": bilm, "lr": config.elmo_learning_rate},
-        ]
-        self.optimiser = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
+    model: TaskModel
+    labels: Labels
+    train: Split
+    dev: Split
+    config: TaskConfig
+    spans: bool
+    folder: pathlib.Path
+    report: Callable[[str], None]
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        """Create the optimiser."""
+        task, config = trained_weights(self.model, with_bilm=False), self.config
+        bilm = [each for name, each in trained_weights(self.model).items() if name not in task]
+        rates = [(list(task.values()), config.learning_rate), (bilm, config.elmo_learning_rate)]
+        self.optimiser = torch.optim.Adam([{"params": some, "lr": rate} for some, rate in rates if some], fused=True)
         self.epochs: list[dict[str, Any]] = []
         self._best: dict[str, Tensor] = {}
-        self._data = " ".join([digest_of(train, dev), *input_digests(config, model).values()])
+        self._data = " ".join([digest_of(self.train, self.dev), *input_digests(config, self.model).values()])
 
     def fit(self) -> None:
-        """Trains to the end; the model then has the weights of the best epoch."""
+        """Train to the end; the model then has the weights of the best epoch."""
         self._resume()
         while not self.ended:
             self._epoch(len(self.epochs))
@@ -242,10 +236,8 @@ class TaskTrainer:
             loss.backward()
             norm = nn.utils.clip_grad_norm_(trained_weights(self.model).values(), self.config.grad_clip)
             if not torch.isfinite(norm):
-                raise ElmoFastError(
-                    f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())}); give a smaller "
-                    "learning_rate or elmo_learning_rate"
-                )
+                what = f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())})"
+                raise ElmoFastError(f"{what}; give a smaller learning_rate or elmo_learning_rate")
             self.optimiser.step()
             size = int(batch.lengths.sum()) if self.train.per_word else len(indices)
             total, weight, done = total + float(loss.detach()) * size, weight + size, done + len(indices)

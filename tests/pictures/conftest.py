@@ -50,16 +50,15 @@ def embedder(toy_model):
 
 @pytest.fixture(scope="session")
 def browse(tmp_path_factory):
-    """Chromium: browse(path) is the document after its scripts, browse(path, file, width) writes a screenshot."""
+    """Chromium: browse(path) is the document after its scripts."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium here (Debian: apt-get install chromium), so that no page can be opened")
     profile = tmp_path_factory.mktemp("profile")
 
-    def run(path, screenshot=None, width=1200):
-        what = ["--dump-dom"] if screenshot is None else [f"--screenshot={screenshot}"]
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
-        command = [chromium, *flags, f"--window-size={width},900", *what, path.resolve().as_uri()]
+    def run(path):
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--window-size=1200,900"]
+        command = [chromium, *flags, "--dump-dom", path.resolve().as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.step import StepResult
 from tests.pictures.conftest import boxes, check_all_text_is_inside
-from tests.pretrain.toy import toy_config
 
 WORDS = 50  # per step
 
@@ -145,11 +143,6 @@ def test_the_legend_of_runs_side_by_side_shows_what_is_drawn(tmp_path):
     assert below.y1 <= min(each.y0 for each in axes)
 
 
-def test_a_run_without_restarts_has_none_in_the_legend(tmp_path):
-    figure = picture({"a": read_metrics(written(tmp_path, report(2), report(4)))})
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a: training, sampled softmax"]
-
-
 NO_NORM = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": None}]
 
 
@@ -171,14 +164,3 @@ def test_the_command_draws_and_names_the_file(tmp_path, capsys):
     output = tmp_path / "both.PNG"
     assert main(["plot", str(tmp_path / "a"), "--also", str(tmp_path / "b"), "--output", str(output)]) == 0
     assert not np.array_equal(imread(output, format="png"), alone)
-
-
-def test_a_run_is_drawn_as_it_was_trained(tmp_path):
-    """From the trainer's own file to the picture."""
-    from elmo_fast.pretrain.run import pretrain
-
-    folder = pretrain(toy_config(tmp_path), report=lambda line: None).folder
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert main(["plot", str(folder), "-q"]) == 0
-    assert (folder / "curves.png").exists()

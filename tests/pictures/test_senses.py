@@ -103,10 +103,6 @@ def test_words_typical_of_a_single_cluster_are_near_the_word():
     assert typical_words([Occurrence(0, 0, ["bank", "the"])] * 2, np.zeros(2, np.int64)) == [[]]
 
 
-def test_an_occurrence_without_context_has_no_typical_words():
-    assert typical_words([Occurrence(0, 0, ["bank"])] * 2, np.array([0, 1])) == [[], []]
-
-
 def test_the_picture_has_every_occurrence_and_says_how_the_clusters_part():
     occurrences, vectors, truth = planted((60, 25))
     senses = senses_of(occurrences, vectors)

@@ -133,21 +133,6 @@ def test_the_page_loads_nothing(page):
     assert not re.search(r"https?:|\burl\(|@import|<link|<iframe|\ssrc=(?!x )", text)
 
 
-def test_a_screenshot_has_the_points_in_their_colours(browse, page, tmp_path):
-    """Blue at the left and vermilion at the right, on a wide and on a narrow screen."""
-    from matplotlib.image import imread
-
-    for width in (1200, 500):
-        browse(page, tmp_path / "page.png", width)
-        image = imread(tmp_path / "page.png")[..., :3]
-        for colour, left in (((0x00, 0x72, 0xB2), True), ((0xD5, 0x5E, 0x00), False)):
-            near = (np.abs(image - np.array(colour) / 255) < 0.2).all(-1)
-            near[:, int(len(image[0]) * 0.7) if width == 1200 else len(image[0]) :] = False
-            columns = np.nonzero(near[:500])[1]
-            assert len(columns) > 20
-            assert (columns.mean() < 0.35 * width) == left
-
-
 def test_what_cannot_be_written_is_refused(tmp_path):
     senses = Senses(np.zeros((1, 2), np.float32), "", np.zeros(1, np.int64), [1], [[]], {})
     one = [Occurrence(0, 0, ["left"])]

@@ -18,33 +18,6 @@ def random_words(count, width=12):
     return [f"word{k}" for k in range(count)], rng.normal(size=(count, width)).astype(np.float32)
 
 
-def drawn_boxes(figure):
-    """The pixels of the labels as matplotlib itself draws them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    (axes,) = figure.axes
-    # An annotation's own extent would reach to its point.
-    return [
-        (text.get_text(), text.get_bbox_patch() or text.get_window_extent(canvas.get_renderer())) for text in axes.texts
-    ], axes
-
-
-def test_labels_as_drawn_do_not_overlap_and_stand_by_their_points():
-    """Not what the placement meant, but what came out: the extents of the drawn texts, pair by pair."""
-    words, _ = random_words(80)
-    points = np.random.default_rng(1).normal(size=(80, 2)).astype(np.float32)
-    figure, placement = picture(words, Plane(points, "how"), 80, "title")
-    boxes, axes = drawn_boxes(figure)
-    assert len(boxes) == placement.labelled == 80 - len(placement.omitted) > 50
-    pixels = dict(zip(words, axes.transData.transform(points), strict=True))
-    for i, (word, box) in enumerate(boxes):
-        assert not any(box.overlaps(other) for _, other in boxes[:i])
-        x, y = pixels[word]
-        assert np.hypot(max(box.x0 - x, x - box.x1, 0), max(box.y0 - y, y - box.y1, 0)) < 60
-
-
 def test_the_picture_says_what_it_leaves_out():
     """Labels without room, and words beyond most_labels, are counted below the picture."""
     words, _ = random_words(60)

@@ -9,7 +9,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.report.neighbours import ambiguous, nearest_elsewhere, two_senses, uses_of
+from elmo_fast.report.neighbours import nearest_elsewhere
 from elmo_fast.report.plan import SPLITS, ReportSettings
 from elmo_fast.report.run import write_report
 from elmo_fast.tasks import read_examples
@@ -66,27 +66,8 @@ def test_the_page_has_every_table_and_picture(written):
         assert f"## {heading}" in text
     for name in ("share.png", "layers.png", "weights.png"):
         assert (written[0].parent / name).is_file()
-
-
-def test_runs_that_were_still_improving_are_said_at_the_end(written):
-    """By the toy's two epochs; as the last line, and on the page."""
+    assert [line.split("  ")[0] for line in written[1]][:2] == ["runs", "cache"]
     assert "train longer (--epochs)" in written[1][-1]
-    assert "train longer (--epochs)" in written[0].read_text(encoding="utf-8")
-
-
-def test_taggers_of_a_report_name_the_model_as_it_was_named(folder, tmp_path):
-    """So that they find it where the environment has moved."""
-    write_report(
-        settings(folder, model="mini", experiments=("help",), seeds=1, epochs=1, save_dir=str(tmp_path)), print
-    )
-    models = {json.loads(path.read_text())["model"] for path in tmp_path.glob("runs/*/task.json")}
-    assert models == {"mini", None}
-
-
-def test_the_size_of_the_cache_is_said_before_the_runs(written):
-    lines = [line.split("  ")[0] for line in written[1]]
-    assert lines[:2] == ["runs", "cache"]
-    assert lines.count("cache") == 1
 
 
 def test_the_numbers_of_the_page_are_those_of_the_runs(written):
@@ -167,14 +148,6 @@ def test_processes_give_the_numbers_of_one(written, folder):
     assert [cell["test"] for cell in actual] == [cell["test"][:1] for cell in expected]
 
 
-def test_words_of_two_tags_are_found(folder):
-    examples = read_examples(str(folder / "train.conll"))
-    actual = uses_of(examples)
-    assert set(ambiguous(actual, 9)) == {"play", "work"}
-    first, second = two_senses("play", actual)
-    assert {examples[sentence].labels[place] for sentence, place in (first, second)} == {"NOUN", "VERB"}
-
-
 def test_what_cannot_be_asked_is_told_before_a_run_and_leaves_no_folder(folder, tmp_path):
     """A word that is not there, and a model that is none."""
     where = str(tmp_path / "out")
@@ -225,15 +198,6 @@ def test_the_nearest_tokens_of_other_sentences_equal_a_plain_search(folder):
     (near,) = nearest_elsewhere(text, [asked], 3)
     actual = [cosines[text.starts[sentence] + place] for sentence, place in near]
     assert actual == pytest.approx(sorted(cosines[others])[:-4:-1], abs=1e-5)
-
-
-def test_a_seed_which_would_change_nothing_is_refused(folder, capsys):
-    files = [part for name in ("train", "dev", "test") for part in (f"--{name}_path", str(folder / f"{name}.conll"))]
-    where = ["--model", str(folder / "model"), "--save_dir", str(folder / "refused")]
-    with pytest.raises(SystemExit, match="2"):
-        main(["report", *files, *where, "--seed", "3"])
-    assert "unrecognized arguments: --seed 3; did you mean --seeds?" in capsys.readouterr().err
-    assert not (folder / "refused").exists()
 
 
 def test_a_report_compares_classifiers_of_pairs(folder, tmp_path):

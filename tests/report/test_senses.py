@@ -70,7 +70,7 @@ def test_a_table_says_which_token(tmp_path):
         ("set,,,a set", r"row 1: the columns word and sense must be filled; got 'set' and ''"),
         ("set,x,,a set to set", r"row 1: 'set' is 2 of the tokens 'a set to set'; name which by its number from 0"),
         ("set,x,,none", r"'set' is 0 of the tokens 'none'"),
-        ("set,x,2,a set", r"row 1: position must be the number of a token of 'a set', from 0 to 1; got '2'"),
+        ("set,x,2,a set", r"row 1: position must be 0 to 1, the number of a token of 'a set'; got '2'"),
         ("set,x,one,a set", r"got 'one'"),
     ],
 )

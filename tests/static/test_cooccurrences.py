@@ -129,21 +129,6 @@ def counter(**changed):
     return _native.C.CooccurrenceCounter(**good | changed)
 
 
-@native
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_the_table_of_frequent_pairs_is_as_large_as_fits(symmetric):
-    """Cells (row + 1)(column + 1) <= product, of the largest product that fits."""
-
-    def cells(product):
-        pairs = itertools.product(range(30), range(30))
-        return sum((i + 1) * (j + 1) <= product and (i <= j or not symmetric) for i, j in pairs)
-
-    sizes = [cells(product) for product in range(30**2 + 1)]
-    for most in (0, 1, 7, 50, 400, 10_000):
-        actual = counter(num_words=30, symmetric=symmetric, most_cells=most).cells
-        assert actual == max(size for size in sizes if size <= most)
-
-
 TEXT = np.array([0, 1, 2, 1], np.int32)
 RUN = np.array([1]), np.array([5])
 

@@ -156,14 +156,3 @@ def test_a_cache_of_another_version_is_damage_and_another_folder_is_named(tokens
     for other in (path, path.parent, path / "manifest.json"):
         with pytest.raises(ElmoFastError, match="is no folder of vectors"):
             read_cache_folder(other)
-
-
-def test_a_cache_that_was_not_finished_is_not_there(tmp_path):
-    """An error between two sentences leaves the old one."""
-    path = tmp_path / "tokens"
-    with writing_cache_folder(path, [1], 1, 2, "old") as write:
-        write(0, np.ones((1, 1, 2), np.float32))
-    with pytest.raises(IndexError), writing_cache_folder(path, [1, 1], 1, 2, "") as write:
-        write(3, np.ones((1, 1, 2), np.float32))
-    assert read_cache_folder(path).metadata["made_from"] == "old"
-    assert len(list(tmp_path.iterdir())) == 1

@@ -36,18 +36,14 @@ def test_a_good_one_passes_and_survives_json(good):
             "--fine_tune needs gradients, which int8 does not have",
         ),
         ({"word_dim": 0}, "the BiLSTM has no features"),
-        ({"elmo": "output", "word_dim": 0}, "the BiLSTM has no features"),
         ({"task": "classify", "crf": True}, "--crf does nothing with --task classify"),
         ({"dev_path": ""}, "dev_path is missing"),
         ({"test_path": "nowhere.conllu"}, "--test_path: there is no file 'nowhere.conllu'"),
         ({"vectors": "nowhere.txt"}, "--vectors: there is no file 'nowhere.txt'"),
         ({"threads": 0}, "threads must be a whole number above 0 or null"),
         ({"pooling": "max"}, "--pooling does nothing with --task tag: give --task classify, or leave --pooling out"),
-        ({"train_vectors": True}, "--train_vectors does nothing with no --vectors"),
         ({"vectors": __file__, "word_dim": 50}, "--word_dim does nothing with --vectors: leave --vectors out"),
         ({"elmo": "input", "layer": 0, "mix_l2": 0.5}, "--mix_l2 does nothing with one --layer: give --layer mix"),
-        ({"elmo": "input", "elmo_learning_rate": 0.1}, "--elmo_learning_rate does nothing with a frozen biLM"),
-        ({"elmo": "input", "fine_tune": True, "cache_dir": "c"}, "--cache_dir does nothing with --fine_tune true"),
     ],
 )
 def test_each_fault_is_named(good, changes, words):

@@ -100,12 +100,3 @@ def test_a_classifier_gives_one_label_and_ignores_unseen_ones():
     assert_close("loss", classifier.loss(scores, torch.tensor([2, 0, UNSEEN]), LENGTHS), expected)
     with pytest.raises(ElmoFastError, match="pooling must be one of max, mean, both; got 'sum'"):
         Classifier(6, 3, hidden=4, lstm_layers=1, pooling="sum")
-
-
-def test_dropout_falls_while_training_alone():
-    """Two passes differ while training and agree while not."""
-    tagger = Tagger(6, 3, hidden=4, lstm_layers=2, dropout=0.5)
-    x = torch.randn(3, 5, 6)
-    assert not torch.equal(tagger(x, LENGTHS), tagger(x, LENGTHS))
-    tagger.eval()
-    assert torch.equal(tagger(x, LENGTHS), tagger(x, LENGTHS))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -125,27 +126,23 @@ def test_a_task_is_used_again_from_anywhere_and_after_a_move(tmp_path, monkeypat
         assert evaluate_task("alone", "moved/test.conll", model="mini") == result.test
 
 
-@pytest.mark.parametrize("classify", [False, True])
-def test_sentences_in_memory_are_labelled_as_those_of_a_file(tmp_path, classify):
-    config = toy_config(tmp_path, epochs=1, classify=classify)
-    train_task(config, silent)
-    task, out = load_task(config.save_dir), tmp_path / ("out.tsv" if classify else "out.conll")
-    predict_task(config.save_dir, config.test_path, out)
-    written = read_examples(out)
-    sentences = [example.words for example in read_examples(config.test_path)]
-    labels = [each.labels[0] if classify else each.labels for each in written]
-    assert task.predict(sentences) == task.predict(sentences, batch_size=1) == labels
-    assert task.predict([]) == []
-    with pytest.raises(ElmoFastError, match="must be a list of sentences"):
-        task.predict("the cat")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A cached function: changes of toy_config -> the configuration of a task that was trained with them."""
+
+    @functools.cache
+    def train(**changes):
+        config = toy_config(tmp_path_factory.mktemp("task"), epochs=1, **changes)
+        train_task(config, silent)
+        return config
+
+    return train
 
 
 @pytest.mark.parametrize("classify", [False, True])
-def test_a_sentence_without_words_has_no_tags_or_no_label(tmp_path, classify):
+def test_a_sentence_without_words_has_no_tags_or_no_label(trained, classify):
     """A classifier's label is None and its probabilities are NaN, which a warning says; others are unchanged."""
-    config = toy_config(tmp_path, epochs=1, classify=classify)
-    train_task(config, silent)
-    task, sentences = load_task(config.save_dir), ["", "Ann sees", " ", "the cat"]
+    task, sentences = load_task(trained(classify=classify).save_dir), ["", "Ann sees", " ", "the cat"]
     noticed = r"2 of 4 sentences have no words \(sentences\[0\], sentences\[2\]\): their label is None, .* are NaN"
     with pytest.warns(UserWarning, match=noticed) if classify else contextlib.nullcontext():
         labels = task.predict(sentences)
@@ -160,11 +157,9 @@ def test_a_sentence_without_words_has_no_tags_or_no_label(tmp_path, classify):
 
 
 @pytest.mark.parametrize("classify", [False, True])
-def test_result_i_of_a_file_is_of_line_i(tmp_path, classify):
+def test_result_i_of_a_file_is_of_line_i(tmp_path, trained, classify):
     """In every format of the output; a warning says which lines are blank."""
-    config = toy_config(tmp_path, epochs=1, classify=classify)
-    train_task(config, silent)
-    text = tmp_path / "in.txt"
+    config, text = trained(classify=classify), tmp_path / "in.txt"
     text.write_text("Ann sees\n\nthe cat\n")
 
     def predicted(name):
@@ -221,9 +216,8 @@ def test_a_classifier_of_a_table_predicts_a_table(tmp_path):
     assert (tmp_path / "again.csv").read_text() == out.read_text()
 
 
-def test_outputs_and_columns_that_cannot_be_are_refused(tmp_path):
-    train_task(tagger := toy_config(tmp_path, epochs=1), silent)
-    train_task(classifier := toy_config(tmp_path, epochs=1, classify=True, save_dir=str(tmp_path / "c")), silent)
+def test_outputs_and_columns_that_cannot_be_are_refused(tmp_path, trained):
+    tagger, classifier = trained(classify=False), trained(classify=True)
     with pytest.raises(ElmoFastError, match=r"out\.csv: .* written as csv; give a name in \.jsonl or \.conll or \.tsv"):
         predict_task(tagger.save_dir, tagger.test_path, tmp_path / "out.csv")
     for config in (tagger, classifier):
@@ -259,14 +253,17 @@ def test_raw_text_without_a_tokenizer_is_noted_in_training(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["classify", "tag", "crf"])
-def test_probabilities_are_those_of_the_scores_in_memory_and_in_json_lines(tmp_path, kind):
+def test_probabilities_are_those_of_the_scores_in_memory_and_in_json_lines(tmp_path, trained, kind):
     """Of every label in Python; in a file those of a tagger's tags, and all of a classifier's."""
     classify = kind == "classify"
-    config = toy_config(tmp_path, epochs=1, classify=classify, crf=kind == "crf")
-    train_task(config, silent)
+    config = trained(classify=True) if classify else trained(classify=False, crf=kind == "crf")
     task, out = load_task(config.save_dir), tmp_path / "out.jsonl"
     sentences = [example.words for example in read_examples(config.test_path)]
     shares, labels = task.predict_proba(sentences), task.predict(sentences)
+    assert task.predict(sentences, batch_size=1) == labels
+    assert task.predict([]) == []
+    with pytest.raises(ElmoFastError, match="must be a list of sentences"):
+        task.predict("the cat")
     for words, share, each in zip(sentences, shares, labels, strict=True):
         assert share.shape == ((len(task.labels),) if classify else (len(words), len(task.labels)))
         np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
@@ -289,10 +286,9 @@ def test_probabilities_are_those_of_the_scores_in_memory_and_in_json_lines(tmp_p
         predict_task(config.save_dir, config.test_path, tmp_path / "out.conll", probabilities=True)
 
 
-def test_strings_are_split_as_raw_text_or_as_training_split_them(tmp_path, capsys):
+def test_strings_are_split_as_raw_text_or_as_training_split_them(tmp_path, trained, capsys):
     """A tagger, which read words, splits punctuation off; a classifier without a tokenizer splits at white space."""
-    train_task(tagger := toy_config(tmp_path, epochs=1), silent)
-    train_task(classifier := toy_config(tmp_path, epochs=1, classify=True, save_dir=str(tmp_path / "c")), silent)
+    tagger, classifier = trained(classify=False), trained(classify=True)
     task, sentence = load_task(tagger.save_dir), "Ann sees the cat."
     assert task.split([sentence, ["the cat"]]) == [["Ann", "sees", "the", "cat", "."], ["the cat"]]
     assert (
@@ -331,16 +327,15 @@ def test_fine_tuning_rounded_weights_warns(tmp_path):
         train_task(dataclasses.replace(config, model=str(tmp_path / "int8")), silent)
 
 
-def test_predict_never_writes_over_what_it_reads_and_asks_what_a_txt_holds(tmp_path):
-    config = toy_config(tmp_path, epochs=1)
-    train_task(config, silent)
+def test_predict_never_writes_over_what_it_reads_and_asks_what_a_txt_holds(tmp_path, trained):
+    config = trained(classify=False)
     before = pathlib.Path(config.test_path).read_text()
     with pytest.raises(ElmoFastError, match="out must be another file than the one that is read"):
         predict_task(config.save_dir, config.test_path, config.test_path)
     assert pathlib.Path(config.test_path).read_text() == before
     text = tmp_path / "text.txt"
     text.write_text("Ann likes the cat\n")
-    with pytest.raises(ElmoFastError, match="a sentence or a word per line; give --format text or --format columns"):
+    with pytest.raises(ElmoFastError, match=r"a sentence or a word per line\? give --format text or --format columns"):
         predict_task(config.save_dir, text, tmp_path / "out.conll")
     assert predict_task(config.save_dir, text, tmp_path / "out.conll", format="text") == 1
     assert len((tmp_path / "out.conll").read_text().split("\n")) == 6

@@ -1,12 +1,14 @@
 """Pairs of texts: a table of two columns, [u; v; |u - v|; u * v], and what is trained, saved, scored and predicted."""
 
 import csv
+import io
 import itertools
 import json
 
 import pytest
 import torch
 
+from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Classifier, Example, evaluate_task, load_task, predict_task, read_examples, train_task
 from elmo_fast.tasks.formats import texts_of
@@ -102,11 +104,23 @@ def test_a_task_of_single_texts_takes_no_pair_column(trained, tmp_path):
     config = toy_config(tmp_path, classify=True, elmo="none", column="premise", epochs=1, **table)
     train_task(config, report=silent)
     for use in (evaluate_task, lambda *of, **how: predict_task(*of, tmp_path / "out.csv", **how)):
-        with pytest.raises(
-            ElmoFastError, match="pair_column is for a task trained on pairs, and this one reads single"
-        ):
+        with pytest.raises(ElmoFastError, match="pair_column is for a task trained on pairs, not this one; got 'hyp"):
             use(config.save_dir, trained[0].test_path, pair_column="hypothesis")
     assert not (tmp_path / "out.csv").exists()
+    with pytest.raises(
+        ElmoFastError, match=r"sentences\[1\] must be one text, as the task was not trained on pairs; got"
+    ):
+        load_task(config.save_dir).predict(["Ann sleeps", ("Ann sleeps", "Ann is tall")])
+
+
+def test_pairs_from_the_standard_input_are_named_so(trained, monkeypatch, capsys):
+    for text, options, message in (
+        ("a b\n", ["--format", "text"], "-: wanted a table, csv, jsonl, parquet or tsv; the format is text"),
+        ("premise,x\na,b\n", ["--format", "csv"], "standard input, row 1 has no column 'hypothesis'"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert main(["task", "predict", trained[0].save_dir, "-", "-", *options]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_pairs_may_come_from_an_iterator(trained):

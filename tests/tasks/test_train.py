@@ -17,8 +17,6 @@ from tests.tasks.toy import silent, toy_config, weights_of
     "changes",
     [
         {},
-        {"crf": True, "spans": True},
-        {"elmo": "input"},
         {"elmo": "both", "crf": True, "spans": True, "characters": True},
         {"elmo": "output", "layer": "top"},
         {"elmo": "input", "word_dim": 0, "layer": 0, "lstm_layers": 0, "learning_rate": 0.3, "epochs": 20},

@@ -78,10 +78,8 @@ def glove_(
 def check_settings(learning_rate: float, x_max: float, alpha: float) -> None:
     """Raise ElmoFastError for a setting out of range."""
     if not (learning_rate > 0 and x_max > 0 and 0 <= alpha <= 1):
-        raise ElmoFastError(
-            "glove: learning_rate and x_max must be above 0 and alpha from 0 to 1; "
-            f"got {learning_rate}, {x_max}, {alpha}"
-        )
+        got = f"{learning_rate}, {x_max}, {alpha}"
+        raise ElmoFastError(f"glove: learning_rate and x_max must be above 0 and alpha from 0 to 1; got {got}")
 
 
 def _reference(

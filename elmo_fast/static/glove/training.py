@@ -125,7 +125,7 @@ def train_glove(
             for table in tables:
                 start_from.copy_to(vocabulary, table.numpy())
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
-        rates = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
+        rates: dict[str, Any] = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
         for number in range(1, epochs + 1):
             start, total, done = time.monotonic(), 0.0, 0
             for rows, columns, values in zip(*(column.split(SLICE) for column in cells), strict=True):
