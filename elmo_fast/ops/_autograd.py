@@ -71,8 +71,9 @@ def register_op(
     op that has no gradient. products(arguments of the op or, of the same names, of its backward op): multiplications in
     the op's matrix products, one for each weight that a row meets, for torch.utils.flop_counter.
     """
-    for op in (name, f"{name}_backward") if products is not None else ():
-        _register_flops(op, products)
+    if products is not None:
+        for op in (name, f"{name}_backward"):
+            _register_flops(op, products)
     for namespace, library in {NAMESPACE: LIBRARY, _triton.NAMESPACE: _triton.LIBRARY}.items():
 
         def with_saved(arguments: Any, namespace: str = namespace) -> Any:

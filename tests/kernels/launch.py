@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import types
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -120,8 +121,13 @@ def identity(launch):
 @contextlib.contextmanager
 def card(memory):
     """Within it host functions choose for a card with so many KiB of shared memory."""
-    with mock.patch.object(_triton, "shared_memory", return_value=memory * 1024):
-        yield
+    gpu = types.SimpleNamespace(shared_memory_per_block_optin=memory * 1024)
+    _triton.shared_memory.cache_clear()
+    with mock.patch.multiple(torch.cuda, is_available=lambda: True, get_device_properties=lambda device: gpu):
+        for device in ("cuda", "cuda:0"):
+            _triton.shared_memory(torch.device(device))  # asked once
+    yield
+    _triton.shared_memory.cache_clear()
 
 
 def distinct(op, memory=227):

@@ -134,18 +134,13 @@ def test_tanh(backend: str) -> None:
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("characters", [1100, 40_000])
 def test_lexicons_of_any_size(characters: int, backend: str) -> None:
-    """More characters than CUDA's backward takes at once, and than an int16 counts; the last ones are used.
-
-    The interpreter runs forward alone: it takes milliseconds for the sum of each character's gradients."""
+    """More characters than an int16 counts; the last ones are used."""
+    if backend in GPU and INTERPRETED and characters > 2000:
+        pytest.skip("the interpreter takes milliseconds for the sum of each character's gradients")
     c = case("mixed", 9, 8, size=4, widths=FEW)
     far = torch.where(c.ids > 0, c.ids + characters - 1 - int(c.ids.max()), 0)
     c = c._replace(ids=far, embedding=torch.randn(characters, 4))
-    if backend in GPU and INTERPRETED:
-        features = [char_cnn(*c, backend=name) for name in (backend, "reference")]
-        truth = char_cnn(*c.to(torch.float64), backend="reference")
-        assert_no_worse("features", *features, truth.detach(), "float32")
-    else:
-        assert_matches_truth(c, backend)
+    assert_matches_truth(c, backend)
 
 
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))

@@ -1,15 +1,20 @@
-"""Contract of every op with gradients on every backend, on the calls of calls.py and the cases of ops/cases.py."""
+"""Contract of every op with gradients on every backend, on the calls of calls.py and the cases of ops/cases.py; tensors
+without elements, and without values."""
+
+import functools
 
 import pytest
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from benchmarks.op_calls import OpCalls, differentiated
+from elmo_fast import ops
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import PRECISIONS, cases
+from elmo_fast.ops import PRECISIONS, LSTMWeights, cases, char_cnn, highway, projected_lstm
+from elmo_fast.static import glove as steps
 from tests.ops.calls import ALL, CALLS, Recorded, at_each_precision, pairs, placed, weighted_sum
-from tests.support.backends import needs
+from tests.support.backends import backends, needs
 from tests.support.tolerances import assert_close
 
 CPU = torch.device("cpu")
@@ -246,3 +251,129 @@ def test_autocast_is_the_precision(op, backend):
     for name, tensor in actual.items():
         assert tensor.dtype == torch.float32
         assert torch.equal(tensor, expected[name]), name
+
+
+# The sizes in calls.py that may be 0: rows, widths, outputs, cells, filters, mixes.
+SIZES = {
+    "char_cnn": (2, 70), "highway": (4, 5, 3), "highway without projection": (4, 5),
+    "projected_lstm state": (4, 7, 5, 6), "projected_lstm without projection": (4, 7), "full_softmax": (4, 5),
+    "sampled_softmax": (4, 5), "negative_sampling": (4, 5), "hierarchical_softmax": (4, 5), "scalar_mix": (4, 3, 5),
+    "scalar_mix norm": (3, 5),
+}  # fmt: skip
+
+
+def emptied(tensor, size):
+    """A view without the elements along each dimension of this size, or of as many gates."""
+    gates = {5: (5, 10), 6: (6, 24)}.get(size, (size,))
+    return tensor[tuple(slice(1, 1) if each in gates else slice(None) for each in tensor.shape)]
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "precision"),
+    at_each_precision("float32", "float16", calls={name: ALL[name] for name in SIZES}, reference=True),
+)
+def test_a_size_may_be_zero(name, backend, precision):
+    """Results and gradients are the definition's in float64: a bias alone, its gradient, or nothing."""
+    call, tensors, how = placed(name, backend, precision)
+    # The Triton kernels of the LSTM take batches without rows, but need widths and cells.
+    for size in SIZES[name][: 1 if "projected_lstm" in name and backend == "triton" else None]:
+        few = {key: emptied(tensor, size) for key, tensor in tensors.items()}
+        (actual, gradients), (truth, d_truth) = (
+            call.results(each, **options)
+            for each, options in (
+                (few, how),
+                ({key: each.double() for key, each in few.items()}, {"backend": "reference"}),
+            )
+        )
+        for result, true in zip((*actual, *gradients.values()), (*truth, *d_truth.values()), strict=True):
+            assert_close(f"{name} without {size}", result, true, precision)
+
+
+@pytest.mark.parametrize("backend", backends("char_cnn", reference=True))
+def test_no_words_and_no_outputs(backend):
+    """Results without rows or columns, and gradients that are zero."""
+    table, weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((6, 4), (5, 4, 2), (5,)))
+    y = char_cnn(torch.zeros(0, 7, dtype=torch.int64), table, [weight], [bias], backend=backend)
+    assert y.shape == (0, 5)
+    for each in torch.autograd.grad(y.sum(), (table, weight, bias)):
+        assert not each.any()
+    assert highway(torch.randn(3, 8), [], [], torch.randn(4, 8)[1:1], backend=backend).shape == (3, 0)
+
+
+@pytest.mark.parametrize("backend", backends("projected_lstm", reference=True, only=None))
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("projected", [True, False])
+def test_projected_lstm_of_rows_without_steps_passes_no_gradient(projected, precision, backend):
+    """All lengths 0: outputs and the weights' gradients are zero, the state goes through, though weights are NaN."""
+    needs("projected_lstm", backend, precision)
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    shapes = ((24, 4), (24, 6), (24,), (6, 6))[: 3 + projected]
+    leaves = [x, *(torch.full(shape, torch.nan, requires_grad=True) for shape in shapes)]
+    weights = LSTMWeights(*leaves[1:], *([] if projected else [None]))
+    state = torch.randn(1, 2, 6, requires_grad=True), torch.randn(1, 2, 6, requires_grad=True)
+    outputs, (h, c) = projected_lstm(
+        [x], [weights], torch.zeros(2, dtype=torch.int64), state, reverse=[False], precision=precision, backend=backend
+    )
+    *gradients, d_h, d_c = torch.autograd.grad(outputs.sum() + h.sum() + 2 * c.sum(), [*leaves, *state])
+    assert not outputs.any()
+    assert torch.equal(h, state[0])
+    assert torch.equal(c, state[1])
+    assert all(each.shape == leaf.shape and not each.any() for each, leaf in zip(gradients, leaves, strict=True))
+    assert torch.equal(d_h, torch.ones_like(d_h))
+    assert torch.equal(d_c, torch.full_like(d_c, 2))
+
+
+def of_a_case(op, number, device, **options):
+    """A case of `ops/cases.py`, as a call that adds its results up."""
+    with torch.device("cpu"):
+        case = cases.CASES[op][0](cases.Draw())[number]
+    tensors = {name: tensor.to(device) for name, tensor in case.tensors.items()}
+    for tensor in tensors.values():
+        tensor.requires_grad_(case.differentiates and tensor.is_floating_point())
+
+    def call():
+        actual = case.call(tensors, {"precision": "float32", "backend": "auto", **options})
+        return torch.cat([each.flatten() for each in actual.values() if each.is_floating_point()])
+
+    return call
+
+
+def glove(device, **options):
+    """In place too."""
+    places = torch.tensor([0, 2, 1], dtype=torch.int32, device=device)
+    shapes = (3, 4), (3, 4), (3,), (3,)
+    weights, squares = (steps.GloveWeights(*(torch.rand(*shape, device=device) + 1 for shape in shapes)) for _ in "wa")
+
+    def call():
+        steps.glove_(places, places.flip(0), weights.word_biases + 1, weights, squares, **options)
+        return weights.words
+
+    return call
+
+
+OF_CASES = {op: range(len(make(cases.Draw()))) for op, (make, _) in cases.CASES.items() if op != "log_uniform_sample"}
+OF_CASES["projected_lstm"] = range(1)
+ON_META = {
+    f"{op} {number}": functools.partial(of_a_case, op, number) for op, numbers in OF_CASES.items() for number in numbers
+}
+ON_META["glove"] = glove
+
+
+def test_functions_of_the_host_need_no_default_device():
+    weights = torch.tensor([3.0, 1.0, 0.5])
+    with torch.device("meta"):
+        assert not ops.alias_sample(5, ops.alias_table(weights), seed=0).is_meta
+
+
+@pytest.mark.parametrize("name", ON_META)
+def test_shapes_come_out_of_tensors_without_values(name):
+    """On the device meta: shape and dtype of the result are those of the CPU, and the backward pass runs."""
+    expected, actual = (ON_META[name](torch.device(device))() for device in ("cpu", "meta"))
+    assert (actual.shape, actual.dtype, actual.is_meta) == (expected.shape, expected.dtype, True)
+    if expected.requires_grad:
+        actual.sum().backward()
+
+
+def test_how_many_rows_are_distinct_is_not_told_of_tensors_without_values():
+    with pytest.raises(ElmoFastError, match="meta tensors do not have; use ordered_unique_rows"):
+        ops.unique_rows(torch.empty(3, 2, dtype=torch.int64, device="meta"))

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import PRECISIONS, _triton, highway
+from elmo_fast.ops import PRECISIONS, highway
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, gradients
 from tests.support.backends import backends, needs
 from tests.support.tolerances import assert_no_worse
@@ -82,17 +82,6 @@ def test_no_layers_and_no_projection_is_a_copy(backend: str) -> None:
     assert torch.equal(y, x)
     grad = torch.randn(4, 3).t()
     assert torch.equal(torch.autograd.grad(y, x, grad)[0], grad)
-
-
-@triton
-def test_without_layers_strides_are_those_of_the_fakes(backend: str) -> None:
-    """A copy of a transposed tensor is contiguous, forward and backward."""
-    ops, x = getattr(torch.ops, _triton.NAMESPACE), torch.randn(4, 3).t()
-    torch.library.opcheck(ops.highway.default, (x, [], [], None, None, None, "float32", False))
-    _, saved = ops.highway(x, [], [], None, None, None, "float32", True)
-    torch.library.opcheck(
-        ops.highway_backward.default, (x, saved, x.contiguous(), [], None, None, "float32", True, True)
-    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -17,7 +17,6 @@ from elmo_fast.ops import (
     log_expected_counts,
     log_uniform_sample,
 )
-from elmo_fast.ops.log_uniform_sample import _chosen
 from tests.support.backends import backends, device_of
 
 needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
@@ -201,29 +200,14 @@ def test_a_gpu_gives_up_at_the_limit_and_says_so(samples, words):
         assert not ids[there + 1 :].any()
 
 
-def asked_of_triton(monkeypatch, answer):
-    """Lets the backend "triton" answer thus."""
-    known = _dispatch.OPS["log_uniform_sample"].unsupported
-    monkeypatch.setitem(known, "triton", lambda *_: answer)
-
-
 def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
-    """ "auto" says so once and samples by the CPU's best backend; a backend of the CPU may be named."""
-    asked_of_triton(monkeypatch, "the kernel stayed at home")
+    """ "auto" says so once; the kernel is an error where it is named."""
+    monkeypatch.setitem(_dispatch.OPS["log_uniform_sample"].unsupported, "triton", lambda *_: "it stayed at home")
     _dispatch.warn_once.cache_clear()
-    with pytest.warns(PerformanceWarning, match="the kernel stayed at home .sampled on the CPU and copied to cuda"):
-        assert _chosen("auto", GPU) == "reference"
-    assert _chosen("auto", GPU) == "reference"  # a second warning would be an error
-    with pytest.raises(ElmoFastError, match="the kernel stayed at home"):
+    with pytest.warns(PerformanceWarning, match="using the slower backend 'reference', because it stayed at home"):
+        assert _dispatch.select("log_uniform_sample", "auto", GPU, torch.float32) == "reference"
+    with pytest.raises(ElmoFastError, match="it stayed at home"):
         log_uniform_sample(1, 2, seed=0, device=GPU, backend="triton")
-
-
-def test_with_its_kernel_a_gpu_draws_itself(monkeypatch):
-    """Without a warning, and only for a GPU."""
-    asked_of_triton(monkeypatch, None)
-    assert _chosen("auto", GPU) == "triton"
-    assert _chosen("triton", GPU) == "triton"
-    assert _chosen("auto", torch.device("cpu")) == "auto"
 
 
 def test_where_the_sample_is_returned():

@@ -24,7 +24,6 @@ from elmo_fast.ops import (
     rounded,
     sampled_softmax,
 )
-from elmo_fast.static.glove import GloveWeights, glove_
 from tests.ops.calls import CALLS, MASK, pairs
 from tests.support.backends import backends, device_of
 from tests.support.tolerances import SMALL
@@ -164,27 +163,6 @@ def test_padding_may_hold_anything(backend):
         assert torch.equal(result, expected), number
 
 
-@both
-def test_the_mask_of_a_row_without_steps_may_hold_anything(backend):
-    """Its state goes on as it came, so that no weight has a gradient from it."""
-
-    def gradients(value):
-        g = torch.Generator().manual_seed(0)
-        x, h, c = (torch.randn(shape, generator=g) for shape in ((2, 3, 2), (1, 2, 2), (1, 2, 2)))
-        weights = [torch.randn(shape, generator=g, requires_grad=True) for shape in ((8, 2), (8, 2), (8,), (2, 2))]
-        mask = torch.tensor([[0.5, 2.0], [value, 1.0]])
-        outputs, _ = projected_lstm(
-            [x], [LSTMWeights(*weights)], torch.tensor([3, 0]), (h, c), reverse=[False], recurrent_masks=[mask],
-            backend=backend,
-        )  # fmt: skip
-        return torch.autograd.grad(outputs.sum(), weights)
-
-    expected = gradients(1.0)
-    for value in (INF, NAN):
-        assert all(map(torch.equal, gradients(value), expected))
-    assert all(gradient.any() for gradient in expected)
-
-
 def test_what_does_not_count_in_the_statistics_stays_at_its_position():
     """NaN at the position that the mask leaves out; at one that counts it makes all of the layer NaN."""
     tensors = CALLS["scalar_mix norm"].tensors()
@@ -311,20 +289,6 @@ def test_a_nan_is_an_error_where_it_enters(monkeypatch, backend):
     with pytest.raises(ElmoFastError, match=r"highway: weights\[0\] holds NaN"):
         highway(torch.ones_like(x), [weights[0] / 0], biases, backend=backend)
     assert torch.isfinite(highway(torch.ones_like(x), weights, biases, backend=backend)).all()
-
-
-@needs_native
-def test_references_that_write_in_place_are_checked_too(monkeypatch):
-    """GloVe's, and Adagrad's for tensors with gaps, which the kernels do not take."""
-    monkeypatch.setenv("ELMO_FAST_CHECK_FINITE", "1")
-    index, value = torch.zeros(1, dtype=torch.int32), torch.ones(1)
-    tables = GloveWeights(torch.full((1, 2), NAN), torch.ones(1, 2), torch.ones(1), torch.ones(1))
-    squares = GloveWeights(*(torch.ones_like(each) for each in tables))
-    with pytest.raises(ElmoFastError, match=r"glove: weights\[0\] holds NaN"):
-        glove_(index, index, value, tables, squares, backend="reference")
-    gaps = torch.ones(2, 2)[:, 0]
-    with pytest.raises(ElmoFastError, match=r"adagrad_: gradients\[0\] holds NaN"):
-        adagrad_([gaps], [gaps.clone()], [torch.full((2,), NAN)], 0.1, backend="native")
 
 
 def test_a_sum_that_overflows_is_named_as_such(monkeypatch):

@@ -1,7 +1,6 @@
 """projected_lstm: the kernels of every backend against the float64 definition, the definition against torch.nn.LSTM
 and by hand; and what only Triton's kernels could get wrong."""
 
-import types
 import warnings
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _dispatch, _native, _triton, projected_lstm
+from tests.kernels.launch import card
 from tests.ops.lstm_cases import cast, check, leaves, make
 from tests.support.backends import HAS_CUDA, backends
 from tests.support.tolerances import assert_no_worse
@@ -329,9 +329,7 @@ def tiled(dtype, batch=128, cells=4096):
 @pytest.mark.parametrize("batch", [1, 32, 128, 1024])
 @pytest.mark.parametrize("kernel", ["inputs", "cells", "project", "cells_backward", "recur"])
 @pytest.mark.parametrize("memory", [99, 227])
-def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkeypatch):
+def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch):
     """Tensor cores cut their sums off, and a chain of exact products rounds once for each."""
-    gpu = types.SimpleNamespace(shared_memory_per_block_optin=memory * 1024, multi_processor_count=132)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
-    assert forward_kernels.tiles(tiled(torch.float32, batch), kernel, torch.device("cuda"))[0].depth <= 32
+    with card(memory):
+        assert forward_kernels.tiles(tiled(torch.float32, batch), kernel, torch.device("cuda"))[0].depth <= 32

@@ -309,18 +309,13 @@ def _total(sums: Tensor) -> Tensor:
     return out
 
 
-def _matrix(rows: Tensor) -> Tensor:
-    """Return [n] as [n, 1] and [n, ...] as [n, D]; copied if it is strided."""
-    return rows.reshape(rows.shape[0], rows.shape[1:].numel()).contiguous()
-
-
 def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor, ...], dict[str, int], tuple[int, int]]:
     """Sum the pieces of long segments after their first; return tensors, tile and grid of the kernel that reads them.
 
     The tensors are ids, positions, rows and these sums, in the memory layout that kernels read.
     """
-    ids, positions, rows = ids.contiguous(), positions.contiguous(), _matrix(rows)
-    n, width = rows.shape
+    n, width = rows.shape[0], rows.shape[1:].numel()
+    ids, positions, rows = ids.contiguous(), positions.contiguous(), rows.reshape(n, width).contiguous()
     columns, heads = tiles(width)
     tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
     count, chunks = cdiv(n, PIECE), cdiv(width, columns)

@@ -10,7 +10,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.ops._autograd import register_op
 from elmo_fast.ops._checks import check_dtype, described
-from elmo_fast.ops._dispatch import explain, register, registered_op, select, warn_once
+from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._sampling import CORRECTIONS, MAX_TRIES, check_key, drawn_to, uniforms
 
 CPU = torch.device("cpu")
@@ -68,16 +68,14 @@ def log_uniform_sample(
             f"got {num_samples}; use fewer samples or a larger vocabulary"
         )
     device = CPU if device is None else torch.device(device)
-    backend = _chosen(backend, device)
-    sampled_on = device if backend == "triton" else CPU
-    backend = select("log_uniform_sample", backend, sampled_on, torch.float32)
+    backend = select("log_uniform_sample", backend, device, torch.float32)
     check_key("log_uniform_sample", seed=seed)
-    offset = _on_device(offset, sampled_on)
-    if backend == "reference":
-        samples = reference(num_samples, num_words, seed, int(offset))
+    offset = _on_device(offset, device if backend == "triton" else CPU)
+    if backend == "triton":
+        ids, tries = registered_op("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
     else:
-        samples = registered_op("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
-    ids, tries = samples if backend == "triton" else drawn_to("log_uniform_sample", samples, device)
+        samples = reference(num_samples, num_words, seed, int(offset))
+        ids, tries = drawn_to("log_uniform_sample", samples, device)
     return ids, tries
 
 
@@ -107,19 +105,6 @@ def reference(num_samples: int, num_words: int, seed: int, offset: int) -> tuple
             raise RuntimeError(f"log_uniform_sample: {num_samples} of {num_words} words were not found in 2^31 tries")
         ids = candidates[first]
     return torch.from_numpy(ids), torch.tensor(tries, dtype=torch.int64, device="cpu")
-
-
-def _chosen(backend: str, device: torch.device) -> str:
-    """Return the backend to use: the reference serves every device by copying, for "auto" with a warning."""
-    op = "log_uniform_sample"
-    if backend != "auto" or device.type != "cuda":
-        return backend
-    choice = explain(op, device, torch.float32)
-    if choice.backend == "triton":
-        return "triton"
-    if not torch.compiler.is_compiling():
-        warn_once(op, "reference", f"{choice.refusals['triton']} (sampled on the CPU and copied to {device})")
-    return "reference"
 
 
 def _on_device(offset: int | Tensor, device: torch.device) -> Tensor:

@@ -91,11 +91,6 @@ def keep_mask(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
     return (lanes.view(mixes, 4 * blocks * LANES)[:, :n] >= threshold(p)).view(shape)
 
 
-def _dropped(mixes: Tensor, p: float, seed: Tensor | None) -> Tensor:
-    """Apply dropout to the mixes: kept elements times 1 / (1 - p), the rest 0; unchanged if seed is None."""
-    return mixes if seed is None else torch.where(keep_mask(mixes.shape, p, seed), mixes * (1 / (1 - p)), 0)
-
-
 def _total(x: Tensor) -> Tensor:
     """Sum everything, dimension by dimension: torch's threads share a single sum, and their number rounds it."""
     while x.dim():
@@ -148,7 +143,10 @@ def reference(
         mixes.append(first * layers[0])
         for coefficient, layer in zip(others, layers[1:], strict=True):
             mixes[-1].addcmul_(coefficient, layer)
-    return _dropped(torch.stack(mixes) if len(mixes) > 1 else mixes[0].unsqueeze(0), dropout, seed).to(dtype)
+    y = torch.stack(mixes) if len(mixes) > 1 else mixes[0].unsqueeze(0)
+    if seed is not None:
+        y = torch.where(keep_mask(y.shape, dropout, seed), y * (1 / (1 - dropout)), 0)
+    return y.to(dtype)
 
 
 def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:

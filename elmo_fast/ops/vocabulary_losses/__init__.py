@@ -343,12 +343,6 @@ def _saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
     return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
 
 
-def _shapes_of_rows(a: Any) -> dict[str, Any]:
-    """Return the shapes of the gradients of the rows of the words `ids`."""
-    words = a.ids.shape[0]
-    return {"weight": (words, a.hidden.shape[1]), "bias": (words,)}
-
-
 def _table_gradients(a: Any, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
     """Compute the gradients of weight and bias from those of the rows of the words `ids`."""
     shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
@@ -380,7 +374,10 @@ def _products(a: Any) -> int:
     return a.hidden.numel() * (1 + samples)
 
 
-_OF_ROWS = Backward(shapes=_shapes_of_rows, finish=_table_gradients)
+# The backward ops compute gradients of the rows of the words `ids`.
+_OF_ROWS = Backward(
+    shapes=lambda a: {"weight": (len(a.ids), a.hidden.shape[1]), "bias": a.ids.shape}, finish=_table_gradients
+)
 register_op("sampled_softmax", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, (2,)), _products)
 register_op("negative_sampling", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, ()), _products)
 for _op in ("full_softmax", "sampled_softmax", "negative_sampling"):
