@@ -364,7 +364,8 @@ class ElmoEmbedder:
         if (use_sentence_keys and not text.as_keys) or (named and text.lines is None):
             option = "as_keys" if use_sentence_keys else "keep_lines"
             raise ElmoFastError(f"{text.name} must be scanned with {option}=True, as the file is to hold its sentences")
-        layout = file_layout(self, text.lengths, output_format, dtype)._replace(
+        lengths = text.lengths if pool is None else np.ones_like(text.lengths)
+        layout = file_layout(self, lengths, output_format, dtype)._replace(
             names=text.lines if named else None,
             keyed=use_sentence_keys,
             pooled=pool is not None,
@@ -395,28 +396,26 @@ class ElmoEmbedder:
         arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
-        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
-        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
-        numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
-        sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
-        layers = [bilm.num_layers] if output_format == "all" else []
-        for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
-            empty = np.empty((*layers, 0, bilm.get_output_dim()), dtype)
-            write(int(number), empty if pool is None else pooled(empty, pool))
 
-        def write_sentence(index: int, vectors: Array) -> None:
-            number = int(numbers[index])
+        def write_sentence(number: int, vectors: Array) -> None:
             with np.errstate(over="ignore"):
-                rounded = (vectors if pool is None else pooled(vectors, pool)).astype(dtype, copy=False)
+                rounded = (vectors if pool is None else pooled(vectors, pool)[..., None, :]).astype(dtype, copy=False)
             if not np.isfinite(rounded).all():
                 hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
                 place = f"{text.source.place(number)} of {text.name}"
                 raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
             write(number, rounded)
 
+        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
+        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
+        numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
+        sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
+        layers = [bilm.num_layers] if output_format == "all" else []
+        for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
+            write_sentence(int(number), np.empty((*layers, 0, bilm.get_output_dim()), np.float32))
         write_vectors(
-            bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
-            total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
+            bilm, sentences, lambda index, vectors: write_sentence(int(numbers[index]), vectors), output_format,
+            side_by_side=output_format != "all", total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
 
 
