@@ -374,8 +374,10 @@ class ElmoEmbedder:
         layout.metadata.update({} if pool is None else {"pool": pool})
         check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, layout) as write:
-            sizes = {"batch_size": batch_size, "max_tokens": max_tokens}
-            self.write_text(text, write, layout.dtype, output_format, pool=pool, progress=progress, **sizes)
+            self.write_text(
+                text, write, layout.dtype, output_format, pool=pool, batch_size=batch_size, max_tokens=max_tokens,
+                progress=progress,
+            )  # fmt: skip
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
