@@ -363,7 +363,8 @@ class ElmoEmbedder:
             text = scan(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
         if (use_sentence_keys and not text.as_keys) or (named and text.lines is None):
             option = "as_keys" if use_sentence_keys else "keep_lines"
-            raise ElmoFastError(f"{text.name} must be scanned with {option}=True, as the file is to hold its sentences")
+            name = text.source.name
+            raise ElmoFastError(f"{name} must be scanned with {option}=True, as the file is to hold its sentences")
         lengths = text.lengths if pool is None else np.ones_like(text.lengths)
         layout = file_layout(self, lengths, output_format, dtype)._replace(
             names=text.lines if named else None,
@@ -404,7 +405,7 @@ class ElmoEmbedder:
                 rounded = (vectors if pool is None else pooled(vectors, pool)[..., None, :]).astype(dtype, copy=False)
             if not np.isfinite(rounded).all():
                 hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
-                place = f"{text.source.place(number)} of {text.name}"
+                place = f"{text.source.place(number)} of {text.source.name}"
                 raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
             write(number, rounded)
 
