@@ -363,8 +363,10 @@ class ElmoEmbedder:
             text = scan(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
         if (use_sentence_keys and not text.as_keys) or (named and text.lines is None):
             option = "as_keys" if use_sentence_keys else "keep_lines"
-            raise ElmoFastError(f"{text.name} must be scanned with {option}=True, as the file is to hold its sentences")
-        layout = file_layout(self, text.lengths, output_format, dtype)._replace(
+            name = text.source.name
+            raise ElmoFastError(f"{name} must be scanned with {option}=True, as the file is to hold its sentences")
+        lengths = text.lengths if pool is None else np.ones_like(text.lengths)
+        layout = file_layout(self, lengths, output_format, dtype)._replace(
             names=text.lines if named else None,
             keyed=use_sentence_keys,
             pooled=pool is not None,
@@ -373,8 +375,10 @@ class ElmoEmbedder:
         layout.metadata.update({} if pool is None else {"pool": pool})
         check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, layout) as write:
-            sizes = {"batch_size": batch_size, "max_tokens": max_tokens}
-            self.write_text(text, write, layout.dtype, output_format, pool=pool, progress=progress, **sizes)
+            self.write_text(
+                text, write, layout.dtype, output_format, pool=pool, batch_size=batch_size, max_tokens=max_tokens,
+                progress=progress,
+            )  # fmt: skip
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
@@ -395,28 +399,26 @@ class ElmoEmbedder:
         arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
+
+        def write_sentence(number: int, vectors: Array) -> None:
+            with np.errstate(over="ignore"):
+                rounded = (vectors if pool is None else pooled(vectors, pool)[..., None, :]).astype(dtype, copy=False)
+            if not np.isfinite(rounded).all():
+                hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
+                place = f"{text.source.place(number)} of {text.source.name}"
+                raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
+            write(number, rounded)
+
         # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
         # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
         numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
         sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
         layers = [bilm.num_layers] if output_format == "all" else []
         for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
-            empty = np.empty((*layers, 0, bilm.get_output_dim()), dtype)
-            write(int(number), empty if pool is None else pooled(empty, pool))
-
-        def write_sentence(index: int, vectors: Array) -> None:
-            number = int(numbers[index])
-            with np.errstate(over="ignore"):
-                rounded = (vectors if pool is None else pooled(vectors, pool)).astype(dtype, copy=False)
-            if not np.isfinite(rounded).all():
-                hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
-                place = f"{text.source.place(number)} of {text.name}"
-                raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
-            write(number, rounded)
-
+            write_sentence(int(number), np.empty((*layers, 0, bilm.get_output_dim()), np.float32))
         write_vectors(
-            bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
-            total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
+            bilm, sentences, lambda index, vectors: write_sentence(int(numbers[index]), vectors), output_format,
+            side_by_side=output_format != "all", total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
 
 

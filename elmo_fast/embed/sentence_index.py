@@ -85,10 +85,7 @@ class SearchedText:
 
 
 def read_vectors(path: Path, expected: Mapping[str, Any]) -> tuple[FlatFile, MadeFrom]:
-    """Open a folder of vectors, and what they were made from; ElmoFastError if that is not what is expected.
-
-    Raises CheckpointError if it is damaged.
-    """
+    """Open a folder of vectors, and what they were made from; ElmoFastError for something else, or damage."""
     file = read_cache_folder(path)
     stored = parsed(file.metadata.get("made_from", ""), MadeFrom, f"{os.fspath(path)}: made_from")
     others = [name for name in expected if name != "layers" and stored.get(name) != expected[name]]

@@ -121,10 +121,7 @@ def run_batches(
         layers: as in layer_numbers; K of them.
         stateful: each row of a batch starts from its final state in the previous batch, and the order stays;
             otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
-        batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
-        max_tokens: maximum number of tokens in a batch, including padding; None: 16,384 or, with carried state, any
-            number. A longer sentence runs alone and, without carried state, in chunks of that many tokens (with an
-            LSTM that is joined: whole).
+        batch_size, max_tokens: as in ElmoEmbedder.embed_file; an LSTM that is joined runs a longer sentence whole.
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
         background: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
             vectors); without carried state each two of torch's threads run a batch of their own. None: sentences are

@@ -2,6 +2,7 @@
 
 Each format is a context manager yielding write(index, vectors [L, n, 2D] or [n, 2D]); sentences may come in any order.
 The file appears under its name when all of it is on the disk (`elmo_fast._io.atomic_file`), or not at all.
+`ElmoEmbedder.embed_file` says what each holds.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ Write = Callable[[int, np.ndarray[Any, Any]], None]
 class FileLayout(NamedTuple):
     """What a file is to hold.
 
-    lengths: tokens of each sentence, [sentences] int64
+    lengths: tokens of each sentence, or 1 if pooled, [sentences] int64
     layers: how many layers are kept, L; 0 for a single one without an axis of its own
     width: 2D
     dtype: np.float32 or np.float16
@@ -68,19 +69,17 @@ class FileLayout(NamedTuple):
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Where each sentence's rows start in the flat formats, and the last one's end, [sentences + 1] int64."""
-        if self.pooled:
-            return np.arange(len(self.lengths) + 1)
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """[tokens, layers, 2D] of the flat formats, with one layer when a single one is kept.
+    def row(self) -> tuple[int, ...]:
+        """Shape of a row of the flat formats, [layers, 2D]; of a single layer [1, 2D] or, if pooled, [2D]."""
+        return (self.width,) if self.pooled and not self.layers else (max(self.layers, 1), self.width)
 
-        If pooled, [sentences, layers, 2D], or [sentences, 2D] of a single layer.
-        """
-        if self.pooled:
-            return len(self.lengths), *([self.layers] if self.layers else []), self.width
-        return int(self.lengths.sum()), max(self.layers, 1), self.width
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of all rows of the flat formats."""
+        return int(self.lengths.sum()), *self.row
 
     @property
     def nbytes(self) -> int:
@@ -88,14 +87,9 @@ class FileLayout(NamedTuple):
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
     def rows(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype.
-
-        If pooled, [L, 2D] or [2D] as one row.
-        """
-        if self.pooled:
-            return np.ascontiguousarray(vectors[None], self.dtype)
-        tokens_first = vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors[:, None]
-        return np.ascontiguousarray(tokens_first, self.dtype)
+        """[L, n, 2D] or [n, 2D] as n rows of the flat formats, contiguous, in the dtype."""
+        tokens_first = vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors
+        return np.ascontiguousarray(tokens_first, self.dtype).reshape(-1, *self.row)
 
 
 def format_of(path: Path, file_format: str | None = None, default: str = "hdf5") -> str:
@@ -195,10 +189,7 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def hdf5_flat(path: Path, layout: FileLayout) -> Iterator[Write]:
-    """Write HDF5: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1]; the metadata are attributes.
-
-    If pooled, `embeddings` as FileLayout.shape says, no offsets, and sentence_to_index if the sentences have names.
-    """
+    """Write HDF5: `embeddings` and, unless pooled, `offsets`; the metadata are attributes."""
     offsets = layout.offsets
     with atomic_hdf5(path) as (file, written):
         embeddings = file.create_dataset("embeddings", layout.shape, layout.dtype)
@@ -233,11 +224,7 @@ def safetensors_header(tensors: Mapping[str, tuple[Any, tuple[int, ...]]], metad
 
 @contextlib.contextmanager
 def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
-    """Write safetensors: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, if there are names, `names`.
-
-    `names` is a JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled:
-    no offsets.
-    """
+    """Write safetensors, each sentence's vectors at their offset as they come; `names` is a JSON list, as bytes."""
     offsets = layout.offsets
     stored = b"" if layout.pooled else offsets.astype("<i8").tobytes()
     tensors: dict[str, tuple[Any, tuple[int, ...]]] = {} if layout.pooled else {"offsets": (np.int64, offsets.shape)}
@@ -247,7 +234,7 @@ def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
         tensors["names"] = np.uint8, (len(names),)
     header = safetensors_header(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
     before = header + stored + names
-    row = math.prod(layout.shape[1:]) * np.dtype(layout.dtype).itemsize
+    row = math.prod(layout.row) * np.dtype(layout.dtype).itemsize
     with atomic_file(path) as temporary, open(temporary, "r+b", buffering=0) as file:
         write_at(file, 0, before)
 
@@ -291,11 +278,7 @@ def npz(path: Path, layout: FileLayout) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
-    """Yield a row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
-
-    Other columns of the input come first. A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled,
-    `embedding`, one vector.
-    """
+    """Write a row for each sentence; a vector is a fixed-size list [2D] or, of all layers, [L, 2D]."""
     arrow = require("pyarrow", "parquet", f"{os.fspath(path)}")
     tables = require("pyarrow.parquet", "parquet", f"{os.fspath(path)}")
     sizes = [layout.width, *([layout.layers] if layout.layers else [])]
@@ -343,10 +326,7 @@ def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def jsonl(path: Path, layout: FileLayout) -> Iterator[Write]:
-    """Yield a JSON object per line with the columns of `parquet`; "-" is the standard output, line by line.
-
-    Numbers have the digits that give the same float32 or float16 again.
-    """
+    """Write a JSON object per line; numbers have the digits that give the same float32 or float16 again."""
     key = "embedding" if layout.pooled else "embeddings"
     digits = "%.5g" if np.dtype(layout.dtype) == np.float16 else "%.9g"
     vector, indices = f"[{', '.join([digits] * layout.width)}]", itertools.count()

@@ -50,7 +50,7 @@ class TokenVectors:
     Args:
         model: a model's folder or archive, a name on the hub, or a BiLM, whose carried state stays as it is.
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
-        batch_size: maximum number of sentences in a batch; None: as in run_batches.
+        batch_size: maximum number of sentences in a batch; None: as in ElmoEmbedder.embed_file.
         max_tokens: maximum number of tokens in a batch, including padding; a longer sentence runs alone in chunks,
             with the same vectors.
         settings: for a model that is read here: device, precision, backend, prefix, as in shared_bilm.

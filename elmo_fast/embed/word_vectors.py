@@ -112,10 +112,7 @@ class Vectors:
             )
 
     def copy_to(self, words: Sequence[str], matrix: Matrix) -> None:
-        """Copy the vectors of the words that have one to their rows of a matrix [len(words), D].
-
-        Raises ElmoFastError if none of the words has a vector.
-        """
+        """Copy the vectors of the words that have one to rows of a matrix [len(words), D]; ElmoFastError for none."""
         if not (rows := [row for row, word in enumerate(words) if word in self]):
             raise ElmoFastError("init_from must have a vector for some word of the text; got none in common")
         matrix[rows] = self.matrix[[self.index[words[row]] for row in rows]]
@@ -221,10 +218,7 @@ def _first_infinite(matrix: Matrix) -> int | None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[tuple[bytes, IO[bytes]]]:
-    """Yield the first bytes of a file, unpacked, without a byte order mark, and the stream of those after them.
-
-    Raises ElmoFastError for damaged packed data.
-    """
+    """Yield a file's first bytes, unpacked, without byte order mark, and the stream after; ElmoFastError for damage."""
     try:
         with compressed.reading(path) as stream:
             yield stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8), stream
@@ -271,17 +265,29 @@ def _numbers_after_word(line: bytes) -> int:
 def read(path: str, format: str, limit: int | None) -> Content:
     """Read all words and vectors of a file in one of FORMATS, or the first `limit`."""
     if format == "safetensors":
-        words, matrix, _ = _read_safetensors(path)
-        return words[:limit], matrix[:limit]
+        texts, vectors, _ = _read_safetensors(path)
+        return texts[:limit], vectors[:limit]
     with reading(path) as (head, stream):
+        header = None if format == "glove" else HEADER.match(head)
+        announced, width, start = (int(header[1]), int(header[2]), header.end()) if header else (None, 0, 0)
         if format == "glove":
-            if not (width := _width(head)):
-                first = head.split(b"\n", 1)[0]
-                raise ElmoFastError(f"{path}, line 1: wanted a word and its numbers, found {first[:40]!r}")
-            rows = _text_rows(path, head, stream, width, limit, 1)[:2]
+            width = _width(head)
+        if not width:
+            first = head.split(b"\n", 1)[0]
+            wanted = "a word and its numbers" if format == "glove" else "the number of words and the width"
+            raise ElmoFastError(f"{path}, line 1: wanted {wanted}, found {first[:40]!r}")
+        most = min((number for number in (announced, limit) if number is not None), default=None)
+        if format == "word2vec-binary":
+            words, matrix, rest = _binary_rows(path, head[start:], stream, width, most)
         else:
-            rows = _rows_after_header(path, head, stream, format == "word2vec-binary", limit)
-    return _decoded(path, rows[0]), rows[1]
+            words, matrix, rest = _text_rows(path, head[start:], stream, width, most, 2 if header else 1)
+        if announced is not None and len(words) != limit:
+            as_said = f"wanted {announced} vectors, as line 1 announces, found"
+            if len(words) < announced:
+                raise ElmoFastError(f"{path}: truncated: {as_said} {len(words)}")
+            if rest.strip() or stream.read(CHUNK_BYTES).strip():
+                raise ElmoFastError(f"{path}: {as_said} more data after them")
+    return _decoded(path, words), matrix
 
 
 def read_through_cache(path: str, format: str, limit: int | None) -> Content:
@@ -304,37 +310,16 @@ def read_through_cache(path: str, format: str, limit: int | None) -> Content:
     return words, matrix
 
 
-def _rows_after_header(
-    path: str, head: bytes, stream: IO[bytes], binary: bool, limit: int | None
-) -> tuple[list[bytes], Matrix]:
-    """Return the rows of a word2vec file, whose first line says how many there are and how wide they are."""
-    header = HEADER.match(head)
-    if header is None or int(header[2]) == 0:
-        raise ElmoFastError(f"{path}, line 1: wanted the number of words and the width, found {head[:40]!r}")
-    rows, width = int(header[1]), int(header[2])
-    count, data = rows if limit is None else min(rows, limit), head[header.end() :]
-    words, matrix, rest = (
-        _binary_rows(path, data, stream, width, count) if binary else _text_rows(path, data, stream, width, count, 2)
-    )
-    if len(words) < count:
-        raise ElmoFastError(f"{path}: truncated: wanted {rows} vectors, as line 1 announces, found {len(words)}")
-    if count == rows and (rest.strip() or stream.read(CHUNK_BYTES).strip()):
-        raise ElmoFastError(f"{path}: wanted {rows} vectors, as line 1 announces, found more data after them")
-    return words, matrix
-
-
 # Both return the words, their vectors, and the bytes that were read after them. They grow as the file is read: what its
 # first line announces need not be true.
 Rows = tuple[list[bytes], Matrix, bytes]
 
 
-def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, count: int) -> Rows:
-    """Read up to `count` words and vectors of `data` and the stream after it."""
-    size, at = 4 * width, 0
-    # The file explains so many rows without being packed.
-    matrix = np.empty((min(count, os.path.getsize(path) // size), width), np.float32)
+def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, limit: int | None) -> Rows:
+    """Read up to `limit` words and vectors of `data` and the stream after it."""
+    size, at, matrix = 4 * width, 0, np.empty((0, width), np.float32)
     words: list[bytes] = []
-    while len(words) < count:
+    while limit is None or len(words) < limit:
         space = data.find(b" ", at)
         start = space + 1
         if space < 0 or start + size > len(data):
@@ -347,7 +332,7 @@ def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, count: i
             data, at = data[at:] + more, 0
             continue
         if len(words) == len(matrix):
-            _make_room(matrix, len(words) + 1, count)
+            _make_room(matrix, len(words) + 1, limit)
         matrix[len(words)] = np.frombuffer(data, "<f4", width, start)
         words.append(data[at:space].lstrip(b"\n"))
         if b"\n" in words[-1]:
@@ -358,10 +343,7 @@ def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, count: i
 
 
 def _text_rows(path: str, data: bytes, stream: IO[bytes], width: int, limit: int | None, first_line: int) -> Rows:
-    """Read words and vectors of the lines of `data` and the stream after it, up to `limit`.
-
-    first_line: number of the first line, for errors.
-    """
+    """Read words and vectors of lines of `data` and the stream after it, up to `limit`; errors count from a line."""
     words: list[bytes] = []
     matrix, ends = np.empty((0, width), np.float32), False
     while limit is None or len(words) < limit:

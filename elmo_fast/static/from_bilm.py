@@ -94,8 +94,8 @@ def averaged_vectors(
     sentences: read twice, so pass a list or another reusable iterable
     layer: "top", "average" (of all layers), "all" (concatenated), or a number from 0
     min_count, max_words: words that occur less often, and all after the first max_words, get no vector
-    batch_size, max_tokens: maximum number of sentences (None: as in run_batches), and of tokens including padding, per
-        batch
+    batch_size, max_tokens: maximum number of sentences (None: as in ElmoEmbedder.embed_file), and of tokens including
+        padding, per batch
     progress: called with the number of tokens just done
     Raises ElmoFastError: no such layer; no word is frequent enough; sentences that can be read only once.
     Source: of such means as word vectors: Bommasani et al. 2020, "Interpreting Pretrained Contextualized

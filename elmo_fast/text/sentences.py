@@ -23,9 +23,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def files_matching(pattern: str) -> list[str]:
-    """Return the files that `pattern` names, sorted.
-
-    Itself, those of a glob ('corpus/part-*'), or all files of a folder.
+    """Return the files that `pattern` names, sorted: itself, those of a glob ('corpus/part-*'), or all of a folder.
 
     Files of a folder whose names begin with a dot are skipped. Raises ElmoFastError if there is none.
     """

@@ -44,10 +44,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def sentences(self) -> Iterator[Sentence]:
-        """Yield all sentences, from the first one.
-
-        Without tokens where a line is blank. Raises ElmoFastError, OSError.
-        """
+        """Yield all sentences, without tokens where a line is blank. Raises ElmoFastError, OSError."""
 
     def shown(self, sentence: Sentence) -> str:
         """Return what a list of results shows of a sentence."""
@@ -286,10 +283,7 @@ class ParquetFiles(Column):
 
 
 class HubDataset(Column):
-    """A column of a Hugging Face dataset (extra datasets).
-
-    The dataset is a folder that `save_to_disk` wrote, or what `load_dataset` takes: a name on the hub, a folder of
-    files.
+    """A column of a Hugging Face dataset: a folder that `save_to_disk` wrote, or what `load_dataset` takes.
 
     split: which one, where there are several. Raises: MissingExtraError; ElmoFastError: no such dataset or split.
     """
@@ -490,22 +484,17 @@ class ScannedText:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @property
-    def name(self) -> str:
-        """What messages call the text."""
-        return self.source.name
-
     def sentences(self) -> Iterator[list[str]]:
         """Yield the sentences, read again; ElmoFastError if the text has changed."""
         count = 0
         for index, (tokens, _) in enumerate(self.source.sentences()):
             if index >= len(self) or len(tokens) != self.lengths[index]:
-                raise ElmoFastError(f"{self.name} changed while being read, at {self.source.place(index)}")
+                raise ElmoFastError(f"{self.source.name} changed while being read, at {self.source.place(index)}")
             count += 1
             yield tokens
         if count != len(self):
-            unit = self.source.unit
-            raise ElmoFastError(f"{self.name} changed while being read: it had {len(self)} {unit}s and now has {count}")
+            counts = f"it had {len(self)} {self.source.unit}s and now has {count}"
+            raise ElmoFastError(f"{self.source.name} changed while being read: {counts}")
 
 
 def scan(

@@ -149,7 +149,6 @@ def test_a_call_with_too_few_or_misplaced_arguments_names_the_way(files):
         ("meta", {"batch_size": 64}, [64, 64, 64, 8]),
         ("meta", {"stateful": True}, [64, 64, 64, 8]),
         ("meta", {"max_tokens": 400}, [100, 100]),
-        ("cpu", {"max_tokens": 4}, [1] * 200),
     ],
 )
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, device, settings, counts):

@@ -93,12 +93,6 @@ def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, pack):
         assert same(load_vectors(tmp_path / "a"), Vectors(["the", "of"], np.array([[1, 2], [3, 4]], np.float32)))
 
 
-def test_a_first_line_with_a_word_of_several_parts_is_read(tmp_path):
-    """Its last part is no number; the other lines tell the width."""
-    (tmp_path / "a").write_bytes(b"at 2 pm 1 2\nof 3 4\n")
-    assert load_vectors(tmp_path / "a").words == ["at 2 pm", "of"]
-
-
 def test_words_with_blanks_of_gloves_files(tmp_path):
     """glove.840B has ". . ." and "at name@domain.com": the word is what stands before the last D numbers."""
     path = tmp_path / "a.txt"

@@ -5,6 +5,7 @@ import gzip
 import json
 import random
 import struct
+import sys
 
 import pytest
 
@@ -232,17 +233,11 @@ def test_keys_of_fasta_that_cannot_be(tmp_path):
     [("x.parquet", "parquet", "pyarrow"), ("x.zst", "zst", "zstandard"), ("saved", "datasets", "datasets")],
 )
 def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, extra, library):
-    monkeypatch.setitem(__import__("sys").modules, library, None)
-    monkeypatch.setitem(__import__("sys").modules, f"{library}.parquet", None)
-    path = tmp_path / name
-    if name == "saved":
-        path.mkdir()
-        path = path / "dataset_info.json"
-    path.write_bytes(b"")
-    with pytest.raises(
-        MissingExtraError, match=rf'{library}, which is not installed: pip install "elmo-fast\[{extra}\]"'
-    ):
-        rows(tmp_path / name)
+    for module in (library, f"{library}.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / name).touch()
+    with pytest.raises(MissingExtraError, match=rf"{library}, which is not installed: pip .*elmo-fast\[{extra}\]"):
+        rows(tmp_path / name, format_in="dataset" if name == "saved" else None)
 
 
 @pytest.mark.parametrize(
@@ -256,13 +251,6 @@ def test_a_name_that_says_no_text_gives_a_warning_unless_text_is_asked_for(tmp_p
         assert scan(source).lengths.tolist() == [1, 1]
     with opened_source(tmp_path / name, "text") as source:
         assert scan(source).lengths.tolist() == [1, 1]
-
-
-def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(
-        ElmoFastError, match="format_in must be one of text, fasta, conllu, parquet, dataset, csv, tsv, jsonl; got 'x'"
-    ):
-        rows(tmp_path / "x", format_in="x")
 
 
 CONLLU = """# sent_id = weblog-1

@@ -5,7 +5,7 @@ from unicodedata import normalize
 
 import pytest
 
-from elmo_fast.errors import ElmoFastError, MissingExtraError
+from elmo_fast.errors import MissingExtraError
 from elmo_fast.op_choices import TOKENIZERS
 from elmo_fast.text import split_sentences, tokenizer
 from elmo_fast.text.sources import TextFile
@@ -80,15 +80,6 @@ def test_placeholders_stay_what_they_are():
     """So text whose numbers were replaced before, by this tokenizer or by hand, can be processed again."""
     for _, expected in pairs("logs"):
         assert tokenizer("logs")(expected) == expected.split()
-
-
-def test_no_tokenizer_splits_at_white_space():
-    assert tokenizer(None) is str.split
-
-
-def test_an_unknown_tokenizer_is_named():
-    with pytest.raises(ElmoFastError, match=r"tokenizer must be one of .*logs"):
-        tokenizer("words")
 
 
 def test_running_text_is_split_at_its_punctuation_and_blank_lines():

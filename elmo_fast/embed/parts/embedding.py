@@ -171,7 +171,9 @@ def _embedded(
             if plan.making.names != "none":
                 (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
             write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, layout))
-            sizes = {"batch_size": making.batch_size, "max_tokens": making.max_tokens}
-            embedder.write_text(text, write, layout.dtype, making.layers, progress=reached, **sizes)
+            embedder.write_text(
+                text, write, layout.dtype, making.layers, batch_size=making.batch_size, max_tokens=making.max_tokens,
+                progress=reached,
+            )  # fmt: skip
             yield stack.pop_all()
         before += plan.parts[number].tokens

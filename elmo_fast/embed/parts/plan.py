@@ -176,10 +176,7 @@ class _PartOfText(Source):
 
 
 def read_parts(source: Source, plan: Plan, numbers: Sequence[int]) -> Iterator[ScannedText]:
-    """Yield the parts of these numbers, which rise, each as a text of its own in memory.
-
-    Raises ElmoFastError if the text differs from the plan's.
-    """
+    """Yield the parts of these numbers, which rise, each as a text in memory; ElmoFastError if they differ."""
     other = (
         f"of the text that the output folder's {PLAN} was made of ({plan.text}); give that text, or another output "
         "folder"
