@@ -33,19 +33,6 @@ def test_public_names_import_and_have_a_docstring():
             documented(getattr(elmo_fast.ops, name))
 
 
-@pytest.mark.parametrize(
-    ("package", "count"), [("ops", 4), ("tokens", 1), ("tasks", 1), ("static", 1), ("pictures", 2)]
-)
-def test_help_describes_the_fields_of_results(package, count):
-    """Not as "Alias for field number 0"; the count shows that the test finds the package's tuples."""
-    module = importlib.import_module(f"elmo_fast.{package}")
-    kinds = [kind for name in module.__all__ if hasattr(kind := getattr(module, name), "_fields")]
-    assert len(kinds) == count
-    for kind in kinds:
-        for field in kind._fields:
-            assert "Alias for" not in getattr(kind, field).__doc__, f"{kind.__name__}.{field}"
-
-
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(elmo_fast.__path__, "elmo_fast.")

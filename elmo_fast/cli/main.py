@@ -184,7 +184,7 @@ def run_command(name: str, words: Sequence[str]) -> int:
         except Exception as error:
             if is_shortage(error) and not isinstance(error, ElmoFastError):
                 raise shortage_error(error, values) from error
-            if not values or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
+            if isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
                 raise
             raise ElmoFastError(parser.about(error, values)) from error
 
@@ -230,17 +230,12 @@ def status_of(words: Sequence[str]) -> int:
                 f"unknown command {word!r}{did_you_mean(word, known) or '; commands: ' + ', '.join(known)}"
             )
         return run_command(name, rest)
-    except BrokenPipeError:
-        raise
     except ElmoFastError as error:
-        message = str(error)
-    except OSError as error:
-        message = sentence_of(error)
+        print(f"{f'elmo-fast {name}'.strip()}: error: {error}", file=sys.stderr)
+        return USER_ERROR
     except KeyboardInterrupt:
         print(f"\nelmo-fast {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    print(f"{f'elmo-fast {name}'.strip()}: error: {message}", file=sys.stderr)
-    return USER_ERROR
 
 
 if __name__ == "__main__":

@@ -47,5 +47,5 @@ def test_info_says_why_the_extension_is_missing(monkeypatch):
     assert "C++ extension: no: no compiler was found" in output
     assert output.count("no compiler was found") == 1
     of_cpu = [op for op in op_names() if "native" in _dispatch.backends_of(op)]
-    assert output.count("reference (not native: no C++ extension)\n") == len(of_cpu) >= 10
+    assert output.count("reference (not native: no C++ extension)\n") == len(of_cpu) > 5
     assert "scalar_mix            reference (plain torch is as fast here)\n" in output

@@ -72,8 +72,8 @@ def test_raw_text_without_a_tokenizer_is_noted(toy, tmp_path):
 
 def test_eval_neighbours_and_plot_take_it_too(folder, tmp_path):
     model, text = ("--model", folder / "run"), folder / "text.log"
-    run("eval", *model, "--test_prefix", text, "--output", tmp_path / "e.json", "-q")
-    run("eval", *model, "--test_prefix", text, "--per_sentence", tmp_path / "e.tsv", "-q")
+    files = ("--output", tmp_path / "e.json", "--per_sentence", tmp_path / "e.tsv")
+    run("eval", *model, "--test_prefix", text, *files, "-q")
     assert json.loads((tmp_path / "e.json").read_text())["out_of_vocabulary"] == 0
     assert (tmp_path / "e.tsv").read_text().splitlines()[1].split("\t")[1] == str(len(TOKENS))
     actual = run(
