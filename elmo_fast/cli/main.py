@@ -169,9 +169,10 @@ def run_command(name: str, words: Sequence[str]) -> int:
         """Print a warning as one line, without the source line that Python adds."""
         print(f"elmo-fast: warning: {printable(parser.in_options(str(message)))}", file=sys.stderr)
 
+    before = None
     with contextlib.suppress(ValueError):  # not the main thread: signals are handled elsewhere
         # It unwinds the stack, so that temporary files are removed.
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
@@ -187,6 +188,9 @@ def run_command(name: str, words: Sequence[str]) -> int:
             if isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
                 raise
             raise ElmoFastError(parser.about(error, values)) from error
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ def test_pretrain_then_eval(tmp_path):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["eval", "--model", "x"], "--test_prefix must name the text"),
+        (["eval", "--model", "x"], "required: test_prefix"),
         (["pretrain", "--n_gpus", "4"], "torchrun --standalone --nproc-per-node=4 -m elmo_fast pretrain"),
     ],
 )
