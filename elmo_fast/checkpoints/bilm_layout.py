@@ -101,9 +101,9 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object,
         state[name] = table if has_padding else with_zero_row(table)
         if sums:
             state[name][0] = 1  # the sum before the first step
-    for i in range(len(options.char_cnn.filters) if options.char_cnn else 0):
-        weight, bias = conv_names(i)
-        state |= {weight: arrays[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), bias: arrays[f"CNN/b_cnn_{i}"]}
+    for k in range(len(options.char_cnn.filters) if options.char_cnn else 0):
+        weight, bias = conv_names(k)
+        state |= {weight: arrays[f"CNN/W_cnn_{k}"][0].permute(2, 1, 0), bias: arrays[f"CNN/b_cnn_{k}"]}
     for j in range(options.char_cnn.n_highway if options.char_cnn else 0):
         # bilm-tf's carry gates the transformed part, AllenNLP's gates the input: 1 - sigmoid(z) = sigmoid(-z).
         for name, part in zip(highway_names(j), "Wb", strict=True):
@@ -145,9 +145,9 @@ def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tenso
 def _packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tensor]:
     """Convert a state, whose values are not looked at: they may be on meta."""
     arrays = {dataset: state[name][1:] for dataset, name in _TABLES.items() if name in state}
-    for i in range(len(options.char_cnn.filters) if options.char_cnn else 0):
-        weight, bias = conv_names(i)
-        arrays |= {f"CNN/W_cnn_{i}": state[weight].permute(2, 1, 0)[None], f"CNN/b_cnn_{i}": state[bias]}
+    for k in range(len(options.char_cnn.filters) if options.char_cnn else 0):
+        weight, bias = conv_names(k)
+        arrays |= {f"CNN/W_cnn_{k}": state[weight].permute(2, 1, 0)[None], f"CNN/b_cnn_{k}": state[bias]}
     for j in range(options.char_cnn.n_highway if options.char_cnn else 0):
         for name, part in zip(highway_names(j), "Wb", strict=True):
             transform, gate = state[name].chunk(2)

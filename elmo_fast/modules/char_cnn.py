@@ -55,7 +55,8 @@ class Highway(Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Sample weights from N(0, 1/fan_in); the gates' bias is 2, so that they carry at first, all others 0."""
-        for layer in self._layers:
+        layers: list[Any] = list(self._layers)
+        for layer in layers:
             reset_linear(layer)
             layer.bias[layer.in_features :] = 2
         if self._projection is not None:

@@ -30,7 +30,6 @@ from elmo_fast.modules._loading import (
 )
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
 from elmo_fast.modules.boundaries import mask_without_boundaries
-from elmo_fast.modules.elmo_lstm import separate
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.ops._checks import IDS, check_tensor
@@ -90,8 +89,8 @@ class Elmo(nn.Module):
             )
         backend = settings.get("backend", "auto")
         if module is not None:
-            others = {"stateful": stateful} if not stateful else {}
-            others |= {name: value for name, value in settings.items() if name != "backend"}  # which the mixes have
+            others = {name: value for name, value in settings.items() if name != "backend"}  # which the mixes have
+            others |= {} if stateful else {"stateful": False}
             if options_file is not None or weight_file is not None or others:
                 raise ElmoFastError(
                     "module replaces options_file, weight_file and the settings of a biLM; give None for both files "
@@ -104,9 +103,8 @@ class Elmo(nn.Module):
                 options_file = read_options(path)
                 if options_file.reads_word_ids and settings.get("vocabulary") is None:
                     settings["vocabulary"] = vocabulary_of(path)
-            self._elmo_lstm = BiLM(
-                options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful, **settings
-            )
+            options: Any = options_file  # None: reading it says what is missing
+            self._elmo_lstm = BiLM(options, weight_file, requires_grad, vocab_to_cache, stateful=stateful, **settings)
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(p=dropout)
@@ -272,8 +270,8 @@ class Elmo(nn.Module):
             mixed = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
             if not self._keep_sentence_boundaries:
                 mixed = torch.where(inner_mask[..., None], mixed[:, :, 1:-1], 0)
-            for mix in separate(mixed):
-                mix = mix if fused else self._dropout(mix)
+            for k in range(self._count):  # not by unbind, whose results autograd forbids to change in place
+                mix = mixed[k] if fused else self._dropout(mixed[k])
                 representations.append(mix.reshape(*shape, mix.shape[-1]))
         mask = mask if self._keep_sentence_boundaries else inner_mask
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}

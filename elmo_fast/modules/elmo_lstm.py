@@ -127,7 +127,7 @@ class ElmoLstm(Module):
 
     @precision.setter
     def precision(self, precision: InferencePrecision) -> None:
-        for layer in self.children():
+        for layer in (*self.forward_layers, *self.backward_layers):
             layer.precision = precision
 
     @property
@@ -137,7 +137,7 @@ class ElmoLstm(Module):
 
     @backend.setter
     def backend(self, backend: Backend) -> None:
-        for layer in self.children():
+        for layer in (*self.forward_layers, *self.backward_layers):
             layer.backend = backend
 
     @property

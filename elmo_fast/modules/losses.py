@@ -175,7 +175,7 @@ class VocabularyLoss(Module):
         if isinstance(w, Tensor) and isinstance(b, Tensor):
             return w, b
         read_uncalled(w, b)  # type: ignore[arg-type]
-        return w.weight, b.weight.squeeze(1)  # type: ignore[union-attr, return-value]
+        return w.weight, b.weight.squeeze(1)  # type: ignore[union-attr]
 
     def _draw_now(self, device: torch.device) -> Any:
         """As `draw`, seeded by torch's generator."""

@@ -75,9 +75,13 @@ def mixes(
 
     Each mix then has its dropout.
     """
+    weights: list[Tensor] = []
+    gammas: list[Tensor] = []
     first, counted = modules[0], None
     read_uncalled(*modules)
     for module in modules:
+        weights.append(torch.cat(list(module.scalar_parameters)))
+        gammas.append(module.gamma)
         if len(tensors) != module.mixture_size:
             raise ElmoFastError(f"tensors must be mixture_size={module.mixture_size} layers; got {len(tensors)}")
     if first.do_layer_norm:
@@ -88,8 +92,8 @@ def mixes(
         counted = nn.functional.pad(mask_without_boundaries(mask), (1, 1)) if bilm_tf else mask
     return ops.scalar_mix(
         list(tensors),
-        torch.stack([torch.cat(list(module.scalar_parameters)) for module in modules]),
-        torch.cat([module.gamma for module in modules]),
+        torch.stack(weights),
+        torch.cat(gammas),
         layer_norm=first.do_layer_norm,
         statistics_mask=counted,
         eps=1e-12,
