@@ -11,10 +11,15 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import BestEvaluation
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
-from elmo_fast.pretrain.metrics import keep_until, read_metrics
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import StepResult
 from tests.pretrain.toy import quiet, same, toy_config
+
+
+def position_of(step):
+    """What a log knows of a checkpoint."""
+    return SimpleNamespace(step=step, unreported=[], best=BestEvaluation(last=step))
 
 
 def test_losses_that_are_tensors_are_reported_alike():
@@ -65,10 +70,14 @@ def test_damaged_metrics_are_set_aside_and_whole_rows_stay(tmp_path, damage):
     rows = [{"step": 2, "words": 5, "loss": 1.0}, {"event": "checkpoint", "step": 2}, {"step": 4, "words": 9}]
     damaged = damage("".join(json.dumps(row) + "\n" for row in rows).encode())
     path.write_bytes(damaged)
-    assert keep_until(path, 4, {}) == tmp_path / "metrics.damaged.jsonl"
+    with pytest.warns(UserWarning, match=r"set aside as .*metrics.damaged.jsonl; the whole rows stay"):
+        RunLog(tmp_path, quiet, position_of(4)).__exit__()
     assert (tmp_path / "metrics.damaged.jsonl").read_bytes() == damaged
-    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    *kept, last = [json.loads(line) for line in path.read_text().splitlines()]
     assert kept == [row for row in rows if json.dumps(row).encode() in damaged]
+    path.write_bytes(path.read_bytes()[:-5])  # the last row was cut off: no damage
+    RunLog(tmp_path, quiet, position_of(4)).__exit__()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [*kept, last]
 
 
 def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
@@ -120,8 +129,7 @@ REPORT = {"seconds": 1.5, "words": 100, "loss": 4.0, "sampled_perplexity": 54.5}
 
 def logged(folder, steps, resumed=None, loss=4.0):
     """Write reports on some steps, and one evaluation, as a run does."""
-    position = resumed and SimpleNamespace(step=resumed, unreported=[], best=BestEvaluation(last=resumed))
-    with RunLog(folder, quiet, position, tensorboard=True) as log:
+    with RunLog(folder, quiet, resumed and position_of(resumed), tensorboard=True) as log:
         for step in steps:
             log.write(**{"step": step, **REPORT, "loss": loss})
         log.write(event="checkpoint", step=steps[0], seconds=1.0, took=1.0)

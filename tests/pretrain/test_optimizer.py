@@ -4,7 +4,6 @@ backend "auto" is the CPU's own way; with a backend named everything goes as on 
 """
 
 import math
-import pickle
 
 import pytest
 import torch
@@ -138,20 +137,6 @@ def test_nothing_waits_for_the_device(backend):
     for wait in (float, bool, lambda x: x[x > 0], torch.Tensor.nonzero):
         with pytest.raises(AssertionError, match="waits"), NoWait():
             wait(norm)
-
-
-@every
-def test_a_state_saved_on_one_device_goes_on_on_another(backend):
-    """state_dict of the CPU's way into a named backend's, and back."""
-    (parameters, optimizer), (others, other) = trained(backend), trained("auto")
-    for first, second, weights in ((optimizer, other, parameters), (other, optimizer, others)):
-        clip_and_step(first, weights, 0.5)
-        second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
-        for p, q in zip(parameters, others, strict=True):
-            assert torch.equal(optimizer.state[p]["sum"], other.state[q]["sum"])
-            assert optimizer.state[p]["step"] == other.state[q]["step"]
-    assert all((optimizer.state[p]["sum"] != 1).any() for p in parameters)
-    assert set(optimizer.state_dict()["state"][0]) == {"step", "sum"}
 
 
 @as_on_a_gpu

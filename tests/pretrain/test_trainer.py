@@ -114,6 +114,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, number):
     before = signal.getsignal(number)
     with during_step(4, lambda: os.kill(os.getpid(), number)):
         run = pretrain(config, report=quiet)
+    assert signal.getsignal(number) is before
     assert (run.stopped_by, run.signal, run.steps) == ("interrupt", number, 4)
     assert same(LanguageModel.from_pretrained(run.folder).checkpoint_state(), run.model.checkpoint_state())
     assert [step for step, _ in saved_steps(run.folder)] == [4]
@@ -122,7 +123,6 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, number):
     with during_step(3, lambda: os.kill(os.getpid(), number)):
         assert main(["pretrain", "--config", str(tmp_path / "toy.yaml"), "--device", "cpu"]) == 128 + number
     assert [step for step, _ in saved_steps(run.folder)] == [4, 7]
-    assert signal.getsignal(number) is before
 
 
 def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_path):
