@@ -202,6 +202,8 @@ def run_fill(options: _FillOptions) -> None:
     """
     if options.scores and options.sample is not None:
         raise ElmoFastError("--scores and --sample ask for different things; give one of them")
+    if options.topn != _FillOptions.topn and (options.scores or options.sample is not None):
+        raise ElmoFastError("--topn is for gaps, and --scores and --sample fill none; leave it out")
     check_counts(**{"--sample": options.sample})
     if options.sample is None and not options.sentence.strip():
         raise ElmoFastError("SENTENCE must hold a sentence, as in 'the ___ of the river .'; got nothing")

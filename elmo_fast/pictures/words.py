@@ -102,8 +102,7 @@ def words_picture(
     if arrows and (method == "tsne" or len(words) % 2):
         what = 'an even number of words (from, to, from, to) and method="pca", as t-SNE keeps no directions'
         raise ElmoFastError(f"arrows need {what}; got {len(words)} words and {method!r}")
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    unit = np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
+    unit = unit_rows(matrix)
     if arrows and (same := np.flatnonzero((unit[1::2] == unit[::2]).all(1))).size:
         one, other = words[2 * same[0]], words[2 * same[0] + 1]
         raise ElmoFastError(f"arrows need two directions each; the vectors of {one!r} and {other!r} have the same")

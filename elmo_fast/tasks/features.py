@@ -48,6 +48,12 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return x * mask.mul_(_LEVELS / (_LEVELS - dropped))
 
 
+def _padded(rows: Sequence[list[int]]) -> Tensor:
+    """Return rows of numbers as [B, T] int64, 0 at padding."""
+    longest = max(map(len, rows), default=0)
+    return torch.tensor([row + [0] * (longest - len(row)) for row in rows], dtype=torch.int64, device="cpu")
+
+
 _IDS = 262  # of CharacterTable: bytes, markers and padding, less one, as ELMo's
 
 
@@ -105,13 +111,10 @@ class CharacterFeatures(nn.Module):
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
         rows: dict[str, int] = {}
-        numbers = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
-        longest = max(map(len, numbers), default=0)
-        at = torch.tensor([row + [0] * (longest - len(row)) for row in numbers], dtype=torch.int64, device="cpu")
+        at = _padded([[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences])
         vectors = self._encode(list(rows))
         with_padding = torch.cat([vectors.new_zeros(1, vectors.shape[1]), vectors])
-        flat = with_padding.index_select(0, at.reshape(-1).to(vectors.device))
-        return flat.reshape(len(numbers), longest, vectors.shape[1])
+        return with_padding.index_select(0, at.reshape(-1).to(vectors.device)).reshape(*at.shape, vectors.shape[1])
 
     def _encode(self, words: list[str]) -> Tensor:
         # Beyond the longest word and one window of padding all windows are alike: their maximum is the same.
@@ -192,11 +195,8 @@ class StaticFeatures(nn.Module):
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding."""
-        longest = max(map(len, sentences), default=0)
         get = self._numbers.get
-        rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
-        padded = [row + [_PADDING] * (longest - len(row)) for row in rows]
-        numbers = torch.tensor(padded, dtype=torch.int64, device="cpu")
+        numbers = _padded([[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences])
         if self.training and self._replaced:
             once = torch.tensor(sorted(self._replaced), device="cpu")
             replaced = torch.rand(numbers.shape, device="cpu") < 0.5

@@ -52,6 +52,7 @@ def test_sentences_follow_the_seed(model):
         (["the ___", "--sample", "1"], "--scores and --sample fill no gap and would read ___ as a word"),
         (["the ___", "--scores"], "--scores and --sample fill no gap and would read ___ as a word"),
         (["the", "--sample", "0"], "--sample must be 1 or more; got 0"),
+        (["the", "--sample", "1", "--topn", "3"], "--topn is for gaps, and --scores and --sample fill none"),
     ],
 )
 def test_refusals(model, words, message):
