@@ -138,9 +138,6 @@ def test_sizes_of_parts(embedder, tmp_path):
 
     def parts(lines, processes):
         most, actual = plan_parts(Lines("x", ["a b"] * lines), 16, processes, None, False)
-        assert [part.first for part in actual] == [
-            sum(part.sentences for part in actual[:n]) for n in range(len(actual))
-        ]
         assert all(part.tokens == 2 * part.sentences for part in actual)
         return most, [part.sentences for part in actual]
 
