@@ -109,7 +109,8 @@ class ReportSettings:
     @property
     def targets(self) -> list[str | None]:
         """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
-        columns, format = list(self.column) or [None], format_of(self.train_path, self.format)
+        columns: tuple[str | None, ...] = self.column or (None,)
+        format = format_of(self.train_path, self.format)
         if self.column and is_table(format, self.column[0], None):
             advice = "leave it out and call the columns text and label"
             raise ElmoFastError(f"--column chooses no labels of a table; got {', '.join(self.column)}: {advice}")
