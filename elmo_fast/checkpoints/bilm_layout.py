@@ -75,8 +75,10 @@ def bilm_shapes(options: ElmoOptions, stored: Mapping[str, Shape], source: objec
             for name, shape in state_shapes(options, present).items()
         }
         shapes = {dataset: tuple(array.shape) for dataset, array in _packed(state, options).items()}
-    except RuntimeError as error:
-        raise CheckpointError(f"{source}: wanted tensors that can exist; {error}") from error
+    except (RuntimeError, TypeError) as error:  # torch's, of sizes that no memory has
+        raise CheckpointError(
+            f"{source}: the options want tensors larger than any memory; give those of these weights ({error})"
+        ) from error
     if stored.get("char_embed", ())[:1] == (262,):
         shapes["char_embed"] = (262, *shapes["char_embed"][1:])
     left_out = ["softmax/W"] * bool(options.share_embedding_softmax)

@@ -284,6 +284,11 @@ def test_options_of_another_model_are_refused(tmp_path):
     )
     with pytest.raises(CheckpointError, match=message):
         read((large[0], small[1]))
+    for cells in (10**18, 10**30):
+        text = small[0].read_text().replace('"dim": 24', f'"dim": {cells}')
+        (tmp_path / "huge.json").write_text(text)
+        with pytest.raises(CheckpointError, match="the options want tensors larger than any memory"):
+            read((tmp_path / "huge.json", small[1]))
     words = make_weights(tmp_path / "words", words=9)
     with pytest.raises(CheckpointError, match="the options require no such tensor"):
         read((words[0], small[1]))

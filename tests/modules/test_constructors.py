@@ -103,7 +103,7 @@ SCORES, TAGS, LENGTHS = torch.randn(2, 4, 3), torch.tensor([[0, 1, 2, 0], [1, 1,
         ((SCORES, torch.where(TAGS == 1, -100, TAGS), LENGTHS),
             "CRF: labels must lie in 0..K-1=2 within each length; got values from -100 to 2"),
         ((SCORES, TAGS.float(), LENGTHS), "CRF: labels must be int64"),
-        ((SCORES, TAGS, torch.tensor([5, 0])), "lengths must lie in 1..T=4; got values from 0 to 5"),
+        ((SCORES, TAGS, torch.tensor([5, 0])), "lengths must lie in 1..T=4; got 0 to 5"),
     ],
 )  # fmt: skip
 def test_arguments_of_a_crf_are_checked(arguments, message):
