@@ -126,15 +126,6 @@ std::vector<Step> steps_of(const Paths& p) {
   return steps;
 }
 
-// Begins of each distinct node's steps, and the end of the last.
-std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
-  std::vector<int64_t> begin;
-  for (size_t i = 0; i < steps.size(); ++i)
-    if (i == 0 || steps[i].node != steps[i - 1].node) begin.push_back(static_cast<int64_t>(i));
-  begin.push_back(static_cast<int64_t>(steps.size()));
-  return begin;
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
     const Tensor& grad, TensorList saved, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& first,
     const Tensor& nodes, const Name& precision, bool sparse) {
@@ -150,7 +141,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
   const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
   std::vector<Step> steps = steps_of(p);
   radix_sort(steps, std::bit_width(static_cast<uint64_t>(inner)), [](const Step& step) { return step.node; });
-  const std::vector<int64_t> groups = groups_of(steps);
+  std::vector<int64_t> groups;  // begins of each distinct node's steps, and the end of the last
+  for (size_t i = 0; i <= steps.size(); ++i)
+    if (i == 0 || i == steps.size() || steps[i].node != steps[i - 1].node) groups.push_back(static_cast<int64_t>(i));
   const auto distinct = static_cast<int64_t>(groups.size()) - 1, held = sparse ? distinct : inner;
   const Tensor d_hidden = zeros({count, size}, hidden.scalar_type()), ids = empty({sparse ? distinct : 0}, first.scalar_type());
   const Tensor d_rows = zeros({held, size}, hidden.scalar_type()), d_offsets = zeros({held}, hidden.scalar_type());

@@ -108,7 +108,6 @@ PYBIND11_MODULE(_C, m) {
           "table"_a.noconvert(), "weights"_a.noconvert(), "num_words"_a, "symmetric"_a, "most_cells"_a, "threads"_a,
           "Take the word of each number (-1 between sentences, -2 left out), the weight of each distance, and of how many pairs of frequent words\n"
           "each thread may keep a sum.")
-      .def_property_readonly("cells", &CooccurrenceCounter::cells, "Of how many pairs of frequent words a thread keeps a sum.")
       .def(
           "count", &count, "numbers"_a.noconvert(), "begin"_a, "end"_a,
           "Count the pairs whose second word stands in numbers[begin:end]; return runs of the rare ones, sorted keys and their sums.")

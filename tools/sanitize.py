@@ -60,11 +60,8 @@ def library(name: str) -> str:
 def built(kind: str) -> pathlib.Path:
     """A copy of the package with the extension built under the sanitizer, and the tests."""
     place, flags = BUILD / kind, OPTIONS[kind]["flags"]
-    bare = shutil.ignore_patterns("_C*.so", "_C.digest", "__pycache__")
-    for name in ("elmo_fast", "tests", "benchmarks", "csrc", "tools", "docs"):
-        shutil.copytree(ROOT / name, place / name, ignore=bare, dirs_exist_ok=True)
-    for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "README.md"):
-        shutil.copyfile(ROOT / name, place / name)
+    bare = shutil.ignore_patterns(".*", "build", "dist", "_C*.so", "_C.digest", "__pycache__")
+    shutil.copytree(ROOT, place, ignore=bare, dirs_exist_ok=True)
     linked = next(flag for flag in flags.split(";") if flag.startswith("-fsanitize="))
     arguments = (
         f"-DELMO_FAST_CXX_OPTIONS={COMMON};{flags}", f"-DCMAKE_MODULE_LINKER_FLAGS={linked}",

@@ -1,10 +1,10 @@
 """Tries a wheel in a new virtual environment, of some Python and torch and no compiler.
 
-python tools/try_wheel.py WHEEL --python python3.12 --torch 2.11.0 [--environment FOLDER]
+python tools/try_wheel.py WHEEL --python python3.12 --torch 2.11.0
 
-The environment (FOLDER, kept; else a new one, removed) gets that torch and the wheel with pip. In an empty folder, with
-nothing on PATH but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run,
-`elmo-fast check` must find no wrong result on the CPU, and README.md's lines must run.
+The environment gets that torch and the wheel with pip, and is removed at the end. In an empty folder, with nothing on
+PATH but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run, `elmo-fast
+check` must find no wrong result on the CPU, and README.md's lines must run.
 """
 
 import argparse
@@ -44,8 +44,7 @@ def run(*command: object, **options: Any) -> str:
 def installed(place: pathlib.Path, python: str, torch: str, wheel: pathlib.Path) -> pathlib.Path:
     """The Python of the environment, with that torch and the wheel."""
     executable = place / "bin" / "python"
-    if not executable.is_file():
-        run(python, "-m", "venv", place)
+    run(python, "-m", "venv", place)
     run(executable, "-m", "pip", "install", "-q", f"torch=={torch}")
     run(executable, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
     run(executable, "-m", "pip", "install", "-q", wheel)  # what it depends on
@@ -82,11 +81,10 @@ def main() -> int:
     parser.add_argument("wheel", type=pathlib.Path)
     parser.add_argument("--python", default=sys.executable, help="which Python makes the environment")
     parser.add_argument("--torch", required=True, help="the version of torch")
-    parser.add_argument("--environment", type=pathlib.Path, help="the environment's folder, which is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        place = (options.environment or folder / "environment").resolve()
+        place = folder / "environment"
         python = installed(place, options.python, options.torch, options.wheel.resolve())
         say = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
         print(run(python, "-c", say).strip(), flush=True)

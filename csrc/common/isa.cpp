@@ -73,15 +73,14 @@ const InstructionSet* chosen() {
   return name == nullptr || *name == '\0' ? fastest() : named(name);
 }
 
-std::atomic<const InstructionSet*> limit{nullptr};
+std::atomic<const InstructionSet*>& used() {
+  static std::atomic<const InstructionSet*> set{chosen()};
+  return set;
+}
 
 }  // namespace
 
-const InstructionSet& isa() {
-  static const InstructionSet* const first = chosen();
-  const auto* limited = limit.load(std::memory_order_relaxed);
-  return limited == nullptr ? *first : *limited;
-}
+const InstructionSet& isa() { return *used().load(std::memory_order_relaxed); }
 
 std::vector<std::string> isa_names() {
   std::vector<std::string> names;
@@ -90,6 +89,6 @@ std::vector<std::string> isa_names() {
   return names;
 }
 
-void limit_isa(const std::string& name) { limit.store(name.empty() ? nullptr : named(name)); }
+void limit_isa(const std::string& name) { used().store(name.empty() ? chosen() : named(name)); }
 
 }  // namespace elmo_fast

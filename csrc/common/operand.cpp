@@ -10,9 +10,6 @@
 namespace elmo_fast {
 namespace {
 
-ELMO_MULTIVERSION void round_bfloat16(const float* source, uint16_t* target, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_bits(source[i]);
-}
 ELMO_MULTIVERSION void round_bfloat16_tile(
     const float* source, int64_t ld_source, uint16_t* target, int64_t ld_target, int64_t rows, int64_t n) {
   for (int64_t row = 0; row < rows; ++row)
@@ -92,7 +89,7 @@ void quantize_row(const float* source, Integer* target, int64_t n, Operand opera
 void to_operands(const float* source, void* target, int64_t n, Operand operand) {
   switch (operand) {
     case Operand::BFloat16Pairs:
-      return round_bfloat16(source, static_cast<uint16_t*>(target), n);
+      return round_bfloat16_tile(source, n, static_cast<uint16_t*>(target), n, 1, n);
     case Operand::BFloat16Widened:
       return round_bfloat16_as_float(source, static_cast<float*>(target), n);
     case Operand::Float16Widened:
@@ -108,7 +105,8 @@ void to_operands(const float* source, void* target, int64_t n, Operand operand) 
 
 void to_packed(const float* source, void* target, int64_t n, Operand operand) {
   if (is_exact(operand)) return (void)std::copy_n(source, n, static_cast<float*>(target));
-  (is_float16(operand) ? round_float16 : round_bfloat16)(source, static_cast<uint16_t*>(target), n);
+  auto* const bits = static_cast<uint16_t*>(target);
+  is_float16(operand) ? round_float16(source, bits, n) : round_bfloat16_tile(source, n, bits, n, 1, n);
 }
 
 void to_operands(const double* source, void* target, int64_t n, Operand) { std::copy_n(source, n, static_cast<double*>(target)); }

@@ -199,15 +199,10 @@ Tensor scatter_steps(const Tensor& rows, const Tensor* residual, const Sizes& n,
   return dx;
 }
 
-// Incoming gradients, and tensors that forward saved.
-struct Saved {
-  const Tensor& d_outputs;
-  const std::optional<Tensor>&d_h, &d_c;
-  const Tensor gates, cells, projections;
-};
-
 template <typename T>
-Gradients backward_of(const LstmArguments& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights, bool need_state) {
+Gradients backward_of(
+    const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList saved, const LstmArguments& g,
+    const Sizes& n, Operand operand, bool need_inputs, bool need_weights, bool need_state) {
   const Steps steps(g.lengths, n.batch, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
   const auto dtype = g.inputs[0].scalar_type(), held = storage_type(operand);
@@ -226,19 +221,19 @@ Gradients backward_of(const LstmArguments& g, const Saved& saved, const Sizes& n
     d.reverse = g.reverse[r];
     d.recurrent_weight = pack({g.weight_hh[r], {}, order}, operand);
     if (!g.weight_hr.empty()) d.projection = pack(g.weight_hr[r], operand);
-    d.dy = gather_steps<T>(saved.d_outputs[r], steps, d.reverse);
+    d.dy = gather_steps<T>(d_outputs[r], steps, d.reverse);
     d.c0 = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
-    d.dh = sorted_rows<T>(saved.d_h, r, steps, n.output, g.inputs[0]);
-    d.dc = to_blocks(sorted_rows<T>(saved.d_c, r, steps, n.padded_cells(), g.inputs[0]));
+    d.dh = sorted_rows<T>(d_h, r, steps, n.output, g.inputs[0]);
+    d.dc = to_blocks(sorted_rows<T>(d_c, r, steps, n.padded_cells(), g.inputs[0]));
     if (!g.masks.empty()) d.mask = g.masks[r].contiguous();
     d.dm = empty_buffer({positions, n.output}, dtype);
     d.dm_operands = zeros({positions, padded(n.output, operand)}, held);
     d.dgates = empty_buffer({positions, columns + kSkew}, held);
     d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, dtype);
     d.dbias = zeros({columns}, kDouble);
-    d.gates = saved.gates[r].const_data_ptr<T>();
-    d.cells = saved.cells[r].const_data_ptr<T>();
-    d.projections = saved.projections[r].const_data_ptr<T>();
+    d.gates = saved[0][r].template const_data_ptr<T>();
+    d.cells = saved[1][r].template const_data_ptr<T>();
+    d.projections = saved[2][r].template const_data_ptr<T>();
     Backward<T>{n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip)}.run(d);
 
     restore_order<T>(d.dh, steps, n.output, dh0[r].mutable_data_ptr<T>());
@@ -270,20 +265,19 @@ Gradients backward(
     double projection_clip, bool residual, const Name& precision, bool need_inputs, bool need_weights, bool need_state) {
   const Arguments check("projected_lstm_backward");
   check.saved(saved, 3);
-  const Tensor gates = saved[0], cells = saved[1], projections = saved[2];
   const LstmArguments g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
   const Sizes n = checked_sizes(check, g);
   const auto dtype = inputs[0].scalar_type();
   check.tensor("d_outputs", d_outputs, dtype, {n.directions, n.batch, n.time, n.output});
   check.tensor("d_h", d_h, dtype, {n.directions, n.batch, n.output});
   check.tensor("d_c", d_c, dtype, {n.directions, n.batch, n.cells});
-  check.tensor("gates", gates, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kBlock});
-  check.tensor("cells", cells, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kCells});
-  check.tensor("projections", projections, dtype, {n.directions, n.batch * n.time, n.output});
+  check.tensor("gates", saved[0], dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kBlock});
+  check.tensor("cells", saved[1], dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kCells});
+  check.tensor("projections", saved[2], dtype, {n.directions, n.batch * n.time, n.output});
   for (const Tensor& each : saved) check.contiguous("gates, cells and projections", each);
   const Operand operand = resolve_operand(precision, dtype);
   return by_type(dtype, [&]<typename T>() {
-    return backward_of<T>(g, {d_outputs, d_h, d_c, gates, cells, projections}, n, operand, need_inputs, need_weights, need_state);
+    return backward_of<T>(d_outputs, d_h, d_c, saved, g, n, operand, need_inputs, need_weights, need_state);
   });
 }
 

@@ -49,7 +49,6 @@ class CooccurrenceCounter {
   // table: the word of each number, below 0 none; weights: of the distances 1, 2, ..., window.
   CooccurrenceCounter(
       std::span<const int32_t> table, std::span<const int64_t> weights, int64_t num_words, bool symmetric, int64_t most_cells, int64_t threads);
-  int64_t cells() const { return corner_.cells(); }
   // Counts the pairs whose second word stands in [begin, end) of `numbers`; their first may stand before.
   std::vector<Run> count(std::span<const int32_t> numbers, int64_t begin, int64_t end);
   // The corner and the runs as one list; sums are divided by `scale`.

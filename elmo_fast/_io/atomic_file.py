@@ -72,16 +72,6 @@ def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> N
 
 
 @contextlib.contextmanager
-def atomic_hdf5(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
-    """Yield a new h5py.File and its bytes; the file takes the place of `path` as in `atomic_file`.
-
-    As in `hdf5_written`, the bytes' `check()` raises what writing them raised.
-    """
-    with atomic_file(path) as temporary, hdf5_written(temporary, path) as opened:
-        yield opened
-
-
-@contextlib.contextmanager
 def hdf5_written(path: os.PathLike[str], shown: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
     """Yield a new h5py.File and its bytes; shown: its name in errors.
 

@@ -226,23 +226,19 @@ def check_files(folder: pathlib.Path, names: Collection[str] | None, advice: str
             raise CheckpointError(
                 f"{path}: does not list {name}, which is not from the same save" + (advice and f"; {advice}")
             )
-    _in_threads(lambda name: check_mark(folder / name, marks[name], advice), marks if names is None else names)
 
+    def check(name: str) -> None:
+        expected, file = marks[name], folder / name
+        with read_failures_named(file):
+            size = file.stat().st_size
+            found = mark_of(file) if size == expected.bytes else f"{size:,} bytes"
+        if found != expected:
+            raise CheckpointError(
+                f"{file}: damaged, or changed after it was written: wanted {expected}, as in {MANIFEST}, found {found}"
+                + (advice and f"; {advice}")
+            )
 
-def check_mark(path: pathlib.Path, expected: FileMark, advice: str) -> None:
-    """Raise CheckpointError, with the advice what to do, unless a file is the one that was written."""
-    with read_failures_named(path):
-        size = path.stat().st_size
-        found = f"{size:,} bytes"
-        if size == expected.bytes:
-            actual = mark_of(path)
-            found = str(actual)
-            if actual == expected:
-                return
-    raise CheckpointError(
-        f"{path}: damaged, or changed after it was written: wanted {expected}, as in {MANIFEST}, found {found}"
-        + (advice and f"; {advice}")
-    )
+    _in_threads(check, marks if names is None else names)
 
 
 def write_manifest(folder: pathlib.Path) -> None:

@@ -12,8 +12,6 @@ from elmo_fast.errors import require
 
 # Files that are unpacked while they are read: suffix -> first bytes, with which no text in UTF-8 begins.
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-# Packed bytes that are unpacked at once: at Zstandard's highest ratio to 128 MiB.
-_STEP = 1 << 12
 # Bytes in a line of text; all readers refuse a longer one. text8, the 100 MB of word2vec's examples, is one line.
 LONGEST_LINE = 1 << 28
 

@@ -84,11 +84,6 @@ def check_int8_device(precision: str, device: torch.device, backend: str, remedy
         )
 
 
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on a device, without waiting for it."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
 def to_device_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """Return the tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
     if device.type != "cuda":

@@ -1,6 +1,4 @@
-"""The number of torch's threads, and calls in background threads.
-
-Of torch's: bounds, a choice that leaves room for other programs, a temporary setting. Of our own: results in order.
+"""Bound, choose and temporarily set torch's number of threads; run calls in background threads, results in order.
 
 Threads of Python overlap where the work is done without the interpreter's lock: torch's operators, numpy's on large
 arrays, reads and writes.
@@ -137,13 +135,6 @@ def _use(torch_threads: int) -> None:
 
     torch.get_num_threads()  # a thread's first question gives it the number of all; only then it keeps its own
     torch.set_num_threads(torch_threads)
-
-
-def background_thread() -> contextlib.AbstractContextManager[BackgroundThreads | None]:
-    """Return a background thread for the caller's operators, or None in a block if torch has one thread only."""
-    import torch
-
-    return BackgroundThreads() if torch.get_num_threads() > 1 else contextlib.nullcontext()
 
 
 def prefetch(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._io.atomic_file import atomic_hdf5
+from .._io.atomic_file import atomic_file, hdf5_written
 from .._runtime.memory import bytes_of
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from .bilm_layout import bilm_shapes, check_storable, packed, root, unpacked, with_zero_row, without_zero_row
@@ -132,7 +132,7 @@ def _tensor(path: PathLike, name: str, data: Any) -> Tensor:
 
 
 def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
-    with write_failures_named(path), atomic_hdf5(path) as (file, written):
+    with write_failures_named(path), atomic_file(path) as new, hdf5_written(new, path) as (file, written):
         for name, array in arrays.items():
             values = array.detach().cpu().contiguous()
             dtype = str(values.dtype).removeprefix("torch.")

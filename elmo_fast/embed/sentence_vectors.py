@@ -1,5 +1,6 @@
 """Sentences to vectors: the one loop under ElmoEmbedder, TokenVectors, `embed`, neighbours, pictures and the tasks."""
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from elmo_fast._runtime.devices import to_device_together, to_host
 from elmo_fast._runtime.progress import Progress
-from elmo_fast._runtime.threads import BackgroundThreads, background_thread, prefetch
+from elmo_fast._runtime.threads import BackgroundThreads, prefetch
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules._graph_replay import padded_words
@@ -246,7 +247,7 @@ def write_vectors(
             write(index, vectors)
         return sum(map(len, batch.sentences))
 
-    with background_thread() as background:
+    with BackgroundThreads() if torch.get_num_threads() > 1 else contextlib.nullcontext() as background:
         runs = run_batches(bilm, sentences, layers, background=background, **settings)
         for tokens in prefetch(background, write_batch, runs):
             done += tokens

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, free_bytes, hdf5_written, write_at
+from elmo_fast._io.atomic_file import atomic_file, free_bytes, hdf5_written, write_at
 from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
@@ -191,7 +191,7 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
 def hdf5_flat(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write HDF5: `embeddings` and, unless pooled, `offsets`; the metadata are attributes."""
     offsets = layout.offsets
-    with atomic_hdf5(path) as (file, written):
+    with atomic_file(path) as temporary, hdf5_written(temporary, path) as (file, written):
         embeddings = file.create_dataset("embeddings", layout.shape, layout.dtype)
         if not layout.pooled:
             file.create_dataset("offsets", data=offsets)

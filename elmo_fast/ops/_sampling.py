@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast._runtime.devices import to_device
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._checks import check_dtype, check_shapes, described
@@ -72,7 +71,7 @@ def drawn_to(op: str, samples: Sequence[Tensor], device: torch.device) -> tuple[
             f"{op}: a CUDA graph cannot capture sampling on the CPU, as every replay would repeat the same sample; "
             "sample before the capture, or use a GPU backend if the op has one"
         )
-    return tuple(to_device(tensor, device) for tensor in samples)
+    return tuple(tensor.pin_memory().to(device, non_blocking=True) for tensor in samples)
 
 
 class AliasTable(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
-from elmo_fast._io.atomic_file import atomic_hdf5
+from elmo_fast._io.atomic_file import atomic_file, hdf5_written
 from elmo_fast.embed.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.embed.vector_text import Matrix
 from elmo_fast.embed.word_vectors import Vectors
@@ -70,7 +70,7 @@ def write_word_vectors(
     if bilm.options.lexicon is not None:
         advice = "use elmo-fast static export, in Python context_free_vectors"
         raise ElmoFastError(f"this model reads lexicons, and bilm-tf's file is for models of bytes: {advice}")
-    with atomic_hdf5(path) as (file, written):
+    with atomic_file(path) as temporary, hdf5_written(temporary, path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.get_output_dim() // 2), np.float32)
         for first, rows in encoded_words(bilm, words, batch_size, progress):
             dataset[first : first + len(rows)] = rows

@@ -193,12 +193,7 @@ def test_a_manifest_that_is_named_before_its_files_is_read_again(tmp_path, monke
     assert read_folder(own, None, lambda folder: (folder / "model.safetensors").read_bytes()) == expected
 
 
-def _with_options(folder):
-    return load_folder(folder)[0], read_options(folder / "config.json")
-
-
-@pytest.mark.parametrize("reader", [load_folder, load_checkpoint, _with_options], ids=lambda each: each.__name__)
-def test_a_reader_during_writes_gets_one_of_the_models(tmp_path, reader):
+def test_a_reader_during_writes_gets_one_of_the_models(tmp_path):
     """And never a file of each, nor an error."""
     models = [model(tmp_path, 0), model(tmp_path, 1, cell_clip=1.5)]
     save_folder(tmp_path / "own", *models[0])
@@ -211,10 +206,9 @@ def test_a_reader_during_writes_gets_one_of_the_models(tmp_path, reader):
             os._exit(0)
     actual = set()
     while os.waitpid(child, os.WNOHANG) == (0, 0):
-        read = reader(tmp_path / "own")
-        if reader is not _with_options:  # which reads twice, of two saves perhaps
-            actual.add(next(number for number, expected in enumerate(models) if same(read, expected)))
-    assert reader is _with_options or actual == {0, 1}
+        read = load_folder(tmp_path / "own")
+        actual.add(next(number for number, expected in enumerate(models) if same(read, expected)))
+    assert actual == {0, 1}
 
 
 @pytest.mark.parametrize("call", ["replace", "link", "fsync"])

@@ -5,7 +5,7 @@ import torch
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast._runtime.devices import device_named
-from elmo_fast.cli.main import main, parsers
+from elmo_fast.cli.main import main
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import local_device
@@ -69,9 +69,3 @@ def test_a_device_that_this_torch_lacks_is_no_error_of_torch():
     for name in ("mps", "xpu"):
         with pytest.raises(ElmoFastError, match=f"^device must be a device that this torch has; got '{name}'; give"):
             device_named(name)
-
-
-def test_every_command_that_runs_a_model_takes_a_device():
-    commands = {name for name, parser in parsers().items() if "--device" in parser._option_string_actions}
-    assert commands >= {"pretrain", "eval", "report", "embed", "neighbours", "task train", "task eval", "task predict"}
-    assert commands >= {"plot words", "plot senses", "plot projector", "static export", "cache-vocab", "check", "info"}

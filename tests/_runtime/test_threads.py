@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from elmo_fast._runtime.threads import BackgroundThreads, background_thread, prefetch, torch_threads
+from elmo_fast._runtime.threads import BackgroundThreads, prefetch, torch_threads
 
 
 @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (1, 3), (3, 3)])
@@ -113,10 +113,3 @@ def test_its_threads_use_the_given_number_of_torchs_and_others_keep_theirs():
             assert two.submit(torch.get_num_threads).result() == 2
             assert (torch.get_num_threads(), new_thread()) == (3, 3)
         assert (torch.get_num_threads(), new_thread()) == (3, 3)
-
-
-def test_beside_one_thread_there_is_none():
-    with torch_threads(1), background_thread() as background:
-        assert background is None
-    with torch_threads(2), background_thread() as background:
-        assert isinstance(background, BackgroundThreads)

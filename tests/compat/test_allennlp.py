@@ -16,7 +16,6 @@ from elmo_fast.compat.allennlp import (
     ElmoTokenEmbedder,
     SampledSoftmaxLoss,
     SoftmaxLoss,
-    _ElmoCharacterEncoder,
     batch_to_ids,
     get_lengths_from_binary_sequence_mask,
     sort_batch_by_length,
@@ -53,16 +52,6 @@ def test_arguments_are_allennlps(name):
     assert (
         ", ".join(p.name + ("" if p.default is p.empty else f"={p.default!r}") for p in positional) == SIGNATURES[name]
     )
-
-
-def test_begin_and_end_vectors_are_those_of_the_strings(files):
-    """The vectors added for BOS and EOS are those of the words <S> and </S>."""
-    encoder = _ElmoCharacterEncoder(*files)
-    indexer = ELMoTokenCharactersIndexer()
-    for place, word in ((0, "<S>"), (2, "</S>")):
-        ids = torch.tensor(indexer.tokens_to_indices([token(word)], None, "elmo")["elmo"])[None]
-        vectors = encoder(ids)["token_embedding"]
-        torch.testing.assert_close(vectors[0, place], vectors[0, 1])
 
 
 def token(text):

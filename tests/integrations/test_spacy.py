@@ -83,17 +83,6 @@ def test_a_doc_that_lost_its_hooks_has_the_same_vectors(model, before):
         integration.set_hooks(nlp.make_doc("I like Berlin"))
 
 
-def test_pipe_runs_a_batch_of_docs_in_one_call(model, monkeypatch):
-    """All sentences of a batch of Docs come to the model together, and are sorted by length there."""
-    nlp, calls = pipeline(model), []
-    encoder = nlp.get_pipe("elmo_fast").vectors.bilm.encoder
-    run = encoder.distinct
-    monkeypatch.setattr(encoder, "distinct", lambda batch: calls.append([len(words) for words in batch]) or run(batch))
-    texts = ["word " * (1 + 7 * i % 10) for i in range(10)]
-    assert len(list(nlp.pipe(texts, batch_size=10))) == 10
-    assert calls == [list(range(10, 0, -1))]
-
-
 def test_a_tensor_of_another_component_stays(model, truth):
     """Then the vectors are behind the hooks and in user_data; a Doc cut out of it has none and says so."""
     doc = pipeline(model, "own_tensor")("I like Berlin")

@@ -62,6 +62,15 @@ def test_a_weight_too_large_for_the_caches_is_packed_whole(shape, by_rows, preci
                 assert torch.equal(actual, expected[first : first + 40])
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
+def test_threads_that_share_the_rounding_of_rows_change_nothing(precision):
+    a, b = torch.randn(900, 130), torch.randn(130, 64)
+    with torch_threads(1):
+        expected = torch.ops.elmo_fast.matmul(a, b, precision)
+    with torch_threads(3):
+        assert torch.equal(torch.ops.elmo_fast.matmul(a, b, precision), expected)
+
+
 @pytest.mark.usefixtures("isa")
 def test_float64_is_multiplied_in_float64():
     a, b = torch.randn(9, 700, dtype=torch.float64), torch.randn(700, 66, dtype=torch.float64)
