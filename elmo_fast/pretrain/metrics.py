@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,7 @@ def _whole_row(line: bytes) -> Row | None:
 def keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pathlib.Path | None:
     """Take out the rows after `step`, or after the last step of their event, and a last row that was cut off.
 
-    A file with any other damage is copied before; return that copy.
+    A file with any other damage is first copied, behind copies of earlier ones; return where.
     """
     kept, aside = list[bytes](), None
     cut, rows = not path.read_bytes().endswith(b"\n"), _rows(path)
@@ -46,8 +45,9 @@ def keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pa
         elif row is None and not (cut and number == len(rows)):
             aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
     if aside is not None:
+        before = aside.read_bytes() if aside.exists() else b""
         with atomic_file(aside) as new:
-            shutil.copyfile(path, new)
+            new.write_bytes(before + path.read_bytes())
     with atomic_file(path) as new:
         new.write_bytes(b"".join(kept))
     return aside

@@ -78,6 +78,10 @@ def test_damaged_metrics_are_set_aside_and_whole_rows_stay(tmp_path, damage):
     path.write_bytes(path.read_bytes()[:-5])  # the last row was cut off: no damage
     RunLog(tmp_path, quiet, position_of(4)).__exit__()
     assert [json.loads(line) for line in path.read_text().splitlines()] == [*kept, last]
+    path.write_bytes(b"again\n" + path.read_bytes())
+    with pytest.warns(UserWarning, match="set aside"):
+        RunLog(tmp_path, quiet, position_of(4)).__exit__()
+    assert (tmp_path / "metrics.damaged.jsonl").read_bytes().startswith(damaged + b"again\n")
 
 
 def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
