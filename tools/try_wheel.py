@@ -46,8 +46,7 @@ def installed(place: pathlib.Path, python: str, torch: str, wheel: pathlib.Path)
     executable = place / "bin" / "python"
     run(python, "-m", "venv", place)
     run(executable, "-m", "pip", "install", "-q", f"torch=={torch}")
-    run(executable, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
-    run(executable, "-m", "pip", "install", "-q", wheel)  # what it depends on
+    run(executable, "-m", "pip", "install", "-q", wheel)
     return executable
 
 
@@ -85,10 +84,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         place = folder / "environment"
-        python = installed(place, options.python, options.torch, options.wheel.resolve())
-        say = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
-        print(run(python, "-c", say).strip(), flush=True)
-        attempt(place, python, folder)
+        attempt(place, installed(place, options.python, options.torch, options.wheel.resolve()), folder)
     return 0
 
 

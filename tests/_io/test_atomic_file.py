@@ -15,16 +15,6 @@ from elmo_fast.errors import ElmoFastError
 from tests.support.nfs import remove_as_nfs
 
 
-def test_the_file_appears_at_the_end_only(tmp_path):
-    target = tmp_path / "out"
-    with atomic_file(target) as temporary:
-        temporary.write_text("new")
-        assert not target.exists()
-        assert temporary.parent.parent == tmp_path
-    assert target.read_text() == "new"
-    assert os.listdir(tmp_path) == ["out"]
-
-
 def test_nothing_else_stays_on_nfs_nor_of_a_dead_process(tmp_path, monkeypatch):
     remove_as_nfs(monkeypatch)
     dead = tmp_path / ".out.dead_one.partial"

@@ -134,14 +134,6 @@ def test_similarity_is_the_cosine_of_the_vectors_without_a_warning(model):
         one.similarity(other)
 
 
-def test_a_similarity_of_another_component_stays(model):
-    nlp = pipeline(model)
-    doc = nlp.make_doc("I like Berlin")
-    doc.user_hooks["similarity"] = lambda here, other: 7.0
-    assert nlp(doc).similarity(doc) == 7
-    assert doc[0].similarity(doc[1]) < 1
-
-
 def test_a_saved_pipeline_holds_the_model(model, tmp_path):
     """to_disk, then spacy.load where the configuration's folder is gone; layers and all come back."""
     gone = tmp_path / "gone"
