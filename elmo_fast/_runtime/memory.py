@@ -22,7 +22,7 @@ _MESSAGE = re.compile(
     re.IGNORECASE,
 )
 # Options of commands that need less memory when lowered.
-_LESS = "batch_size max_tokens unroll_steps n_negative_samples_batch processes threads max_vocab_size".split()
+_LESS = "batch_size", "max_tokens", "unroll_steps", "n_negative_samples_batch", "processes", "threads", "max_vocab_size"
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
