@@ -149,7 +149,7 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
 
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
-    path = folder / LOCK_FILE
+    path, is_new = folder / LOCK_FILE, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = _lock(path)
     try:
@@ -165,7 +165,16 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
+    failed = True
     try:
         yield
+        failed = False
     finally:
+        # A run that failed before it wrote anything leaves no folder.
+        unused = is_new and failed and os.listdir(folder) == [path.name]
+        if unused:
+            path.unlink(missing_ok=True)
         lock.release()
+        if unused:
+            with contextlib.suppress(OSError):  # another process has begun there
+                folder.rmdir()
