@@ -114,9 +114,8 @@ def load_language_model(options: Predicting) -> tuple[Any, Any]:
         raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
     vocabulary = Vocabulary.read(source)
     model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")
-    if (
-        named is not None and own is not None and Vocabulary.read(own).words != vocabulary.words
-    ):  # a foreign model stores no digest of it
+    # A foreign model stores no digest of its vocabulary.
+    if named is not None and own is not None and Vocabulary.read(own).words != vocabulary.words:
         raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
     model.vocabulary = vocabulary
     return model, device

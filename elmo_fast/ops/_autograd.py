@@ -85,7 +85,7 @@ def register_op(
             if not getattr(arguments, "save", True):
                 return *outputs, []
             native = namespace == NAMESPACE and outputs[0].device.type != "cuda"
-            return *outputs, (saved if native else _triton.saved_by(name))(arguments)
+            return *outputs, (saved if native else _triton.saved_by[name])(arguments)
 
         _register_fake(library, name, with_saved)
         if backward is not None:

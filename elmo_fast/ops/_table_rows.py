@@ -1,5 +1,6 @@
 """Rows of a table, with a gradient that touches only those rows."""
 
+from collections.abc import Set
 from typing import Any, NamedTuple
 
 import torch
@@ -97,7 +98,13 @@ def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -
             return rows.new_zeros(shape).index_add_(0, ids, rows)
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
     gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
-    return gradient.coalesce() if coalesced_at_once(rows.device) and not torch.compiler.is_compiling() else gradient
+    return coalesced(gradient) if coalesced_at_once(rows.device) and not torch.compiler.is_compiling() else gradient
+
+
+def table_gradients(a: Any, ids: Tensor, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
+    """Return `rows`, the results of a loss's backward op, with the needed gradients of weight and bias as tables'."""
+    tables = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
+    return rows | {name: table_gradient(tables[name], ids, rows[name], a.sparse) for name in tables if name in needed}
 
 
 def table_rows(table: Tensor, ids: Tensor, sparse: bool, padding: int | None = None) -> Tensor:

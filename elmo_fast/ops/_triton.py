@@ -32,8 +32,10 @@ except ImportError as _error:
 NAMESPACE = "elmo_fast_interpreted" if INTERPRETED else _schemas.NAMESPACE
 LIBRARY = _schemas.define(NAMESPACE) if INTERPRETED else _schemas.LIBRARY
 
-_python_functions: dict[str, Callable[..., Any]] = {}
-_saved: dict[str, Callable[[Any], list[Tensor]]] = {}
+python_functions: dict[str, Callable[..., Any]] = {}
+"""op -> the function that it runs on a GPU; tests call it where dispatched fake tensors would reach the op's fake"""
+saved_by: dict[str, Callable[[Any], list[Tensor]]] = {}
+"""op -> the function that allocates what it saves on a GPU for its backward pass"""
 
 
 def launch(
@@ -230,15 +232,7 @@ def operand_dtype(precision: str) -> torch.dtype:
 
 def implements(name: str) -> bool:
     """Return whether Triton implements the op of this name."""
-    return name in _python_functions
-
-
-def python_function_of(name: str) -> Callable[..., Any]:
-    """Return the function that the op of this name runs on a GPU.
-
-    For tests: dispatched tensors of FakeTensorMode would reach its fake.
-    """
-    return _python_functions[name]
+    return name in python_functions
 
 
 def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[Tensor]] | None = None) -> None:
@@ -249,15 +243,10 @@ def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[
     the same arguments, where the schema has `saved`.
     """
     arguments = _schemas.arguments_of(name)
-    _python_functions[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
-    LIBRARY.impl(name, _python_functions[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
+    python_functions[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
+    LIBRARY.impl(name, python_functions[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if saved is not None:
-        _saved[name] = saved
-
-
-def saved_by(name: str) -> Callable[[Any], list[Tensor]]:
-    """Return the function that allocates what this op saves on a GPU for its backward pass."""
-    return _saved[name]
+        saved_by[name] = saved
 
 
 class _PartsInFloat32:

@@ -11,7 +11,7 @@ import torch
 
 from elmo_fast.ops._kernels import launch_dropout
 from elmo_fast.ops._schemas import arguments_of
-from elmo_fast.ops._triton import python_function_of
+from elmo_fast.ops._triton import python_functions
 from elmo_fast.ops.projected_lstm import forward_kernels
 
 WORDS, SAMPLES, TOKENS, SIZE, CELLS, CHUNK = 793_471, 8192, 2560, 512, 4096, 32 * 2**20
@@ -35,18 +35,18 @@ def adagrad():
 
     def dense(clipped=True):
         tensors = [[torch.empty(shape) for shape in DENSE] for _ in range(3)]
-        python_function_of("adagrad_")(*tensors, torch.empty(()), torch.empty(()) if clipped else None)
+        python_functions["adagrad_"](*tensors, torch.empty(()), torch.empty(()) if clipped else None)
 
     def rows(*width, index=torch.int32, clipped=True, n=2 * (TOKENS + SAMPLES)):
         ids, positions, gradient = torch.empty(n, dtype=index), whole(n), torch.empty(n, *width)
         table, accumulator = torch.empty(WORDS, *width), torch.empty(WORDS, *width)
         scale = torch.empty(()) if clipped else None
-        python_function_of("adagrad_rows_")(table, accumulator, ids, positions, gradient, torch.empty(()), scale)
-        python_function_of("merged_square_norm")(ids, positions, gradient, WORDS)
+        python_functions["adagrad_rows_"](table, accumulator, ids, positions, gradient, torch.empty(()), scale)
+        python_functions["merged_square_norm"](ids, positions, gradient, WORDS)
 
     yield "dense", dense
     yield "no clip", functools.partial(dense, clipped=False)
-    yield "norm", lambda: python_function_of("square_norm")([torch.empty(shape) for shape in DENSE])
+    yield "norm", lambda: python_functions["square_norm"]([torch.empty(shape) for shape in DENSE])
     yield "D=512", functools.partial(rows, 512)
     yield "D=32", functools.partial(rows, 32)
     yield "bias", rows
@@ -62,9 +62,9 @@ def char_cnn():
         ids, count, embedding = whole(rows, 50), whole() if counted else None, torch.empty(262, size)
         weights, biases = [torch.empty(n, size, k) for k, n in widths], [torch.empty(n) for _, n in widths]
         arguments = ids, embedding, weights, biases, count, False, precision
-        features, saved = python_function_of("char_cnn")(*arguments, save)
+        features, saved = python_functions["char_cnn"](*arguments, save)
         if save:
-            python_function_of("char_cnn_backward")(features, features, saved, *arguments, True, True)
+            python_functions["char_cnn_backward"](features, features, saved, *arguments, True, True)
 
     for precision in ("bfloat16", "float32"):
         yield f"2560 words, {precision}", functools.partial(both_ways, 2560, precision)
@@ -90,11 +90,11 @@ def full_softmax():
             precision,
             CHUNK,
         )
-        return *python_function_of("full_softmax")(*arguments, precision != "float16"), *arguments
+        return *python_functions["full_softmax"](*arguments, precision != "float16"), *arguments
 
     def both_passes(count, precision):
         """A tenth of the vocabulary: the chunks, and so the kernels, are those of the whole."""
-        python_function_of("full_softmax_backward")(torch.empty(count), *forward(count, precision, WORDS // 10))
+        python_functions["full_softmax_backward"](torch.empty(count), *forward(count, precision, WORDS // 10))
 
     for count, precision in ((256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float32")):
         yield f"{precision}, {count} rows", functools.partial(forward, count, precision)
@@ -110,7 +110,7 @@ def hierarchical_softmax():
         hidden, weight, bias = torch.empty(count, SIZE), torch.empty(WORDS - 1, SIZE), torch.empty(WORDS - 1)
         first, nodes, targets = whole(WORDS + 1), whole(steps), whole(count)
         tree = first, nodes, torch.empty(steps, dtype=torch.uint8), longest
-        forward, backward = (python_function_of(f"hierarchical_softmax{part}") for part in ("", "_backward"))
+        forward, backward = (python_functions[f"hierarchical_softmax{part}"] for part in ("", "_backward"))
         _, saved = forward(hidden, targets, weight, bias, *tree, precision, True, True)
         backward(torch.empty(count), saved, hidden, targets, weight, first, nodes, precision, True)
 
@@ -128,13 +128,13 @@ def highway():
                            for more, d in (((width,), dtype), ((), torch.float32)))  # fmt: skip
         projection, bias = torch.empty(SIZE, width, dtype=dtype), torch.empty(SIZE)
         precision = name_of(dtype)
-        y, saved = python_function_of("highway")(x, weights, biases, projection, bias, count, precision, True)
+        y, saved = python_functions["highway"](x, weights, biases, projection, bias, count, precision, True)
         arguments = torch.empty_like(y), saved, x, weights, projection, count, precision, True, True
-        python_function_of("highway_backward")(*arguments)
+        python_functions["highway_backward"](*arguments)
 
     def encode(rows, dtype):
         x, weights = torch.empty(rows, width), [torch.empty(2 * width, width, dtype=dtype)]
-        python_function_of("highway")(x, weights, [torch.empty(2 * width)], None, None, None, name_of(dtype), False)
+        python_functions["highway"](x, weights, [torch.empty(2 * width)], None, None, None, name_of(dtype), False)
 
     for dtype in (torch.bfloat16, torch.float32):
         yield f"{name_of(dtype)}, training", functools.partial(passes, 2560, dtype, False)
@@ -161,9 +161,9 @@ def negative_sampling():
 
     def both_passes(count, precision, noise):
         hidden, weight, law = torch.empty(count, SIZE), torch.empty(WORDS, SIZE), torch.empty(WORDS) if noise else None
-        options, forward = (law, 64.0, False, CHUNK, precision), python_function_of("negative_sampling")
+        options, forward = (law, 64.0, False, CHUNK, precision), python_functions["negative_sampling"]
         _, *saved = forward(hidden, whole(count), weight, torch.empty(WORDS), whole(SAMPLES), *options, True)
-        python_function_of("negative_sampling_backward")(torch.empty(count), *saved, hidden, weight, *options)
+        python_functions["negative_sampling_backward"](torch.empty(count), *saved, hidden, weight, *options)
 
     for count, precision, noise in ((2560, "bfloat16", False), (20480, "bfloat16", False), (2560, "float32", True)):
         yield f"{precision}, {count} rows", functools.partial(both_passes, count, precision, noise)
@@ -181,10 +181,10 @@ def projected_lstm():
         lengths = None if equal else whole(batch)
         state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
         options = [False, True], 3.0, 3.0, True, name_of(dtype)
-        results = python_function_of("projected_lstm")(inputs, *weights, lengths, *state, [], *options, save)
+        results = python_functions["projected_lstm"](inputs, *weights, lengths, *state, [], *options, save)
         if save:
             arguments = inputs, weights[0], weights[1], weights[3], lengths, *state, [], *options, True, True, True
-            python_function_of("projected_lstm_backward")(*results, *arguments)
+            python_functions["projected_lstm_backward"](*results, *arguments)
 
     def fused(batch):
         """The kernels that benchmarks compare with cuBLAS's products."""
@@ -207,7 +207,7 @@ def sampled_softmax():
     def both_passes(count, precision, correction="tensorflow"):
         hidden, weight, options = torch.empty(count, SIZE), torch.empty(WORDS, SIZE), (False, CHUNK, precision)
         sampled = whole(SAMPLES), whole(), correction, None
-        forward, backward = (python_function_of(f"sampled_softmax{part}") for part in ("", "_backward"))
+        forward, backward = (python_functions[f"sampled_softmax{part}"] for part in ("", "_backward"))
         results = forward(hidden, whole(count), weight, torch.empty(WORDS), *sampled, *options, True)
         backward(torch.empty(count), *results, hidden, weight, *options)
 
@@ -223,9 +223,9 @@ def scalar_mix():
         xs, factors = [torch.empty(shape, dtype=dtype) for _ in range(layers)], torch.empty(mixes, layers)
         counted = torch.empty(shape[:-1], dtype=torch.bool) if layer_norm else None
         seed = whole() if dropout else None
-        y, saved = python_function_of("scalar_mix")(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
+        y, saved = python_functions["scalar_mix"](xs, factors, counted, seed, layer_norm, 1e-12, dropout)
         arguments = torch.empty_like(y), saved, xs, factors, counted, seed, layer_norm, dropout
-        python_function_of("scalar_mix_backward")(*arguments, need_layers, True)
+        python_functions["scalar_mix_backward"](*arguments, need_layers, True)
 
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield name_of(dtype), functools.partial(passes, dtype, 1, 0.0, False)
@@ -241,9 +241,9 @@ def unique_rows():
     """Distinct words of 50 characters, vectors of 512 gathered, and the gradient on its way back."""
 
     def there_and_back(rows):
-        _, inverse, _, *order = python_function_of("padded_unique_rows")(whole(rows, 50))
-        vectors = python_function_of("gather_rows")(torch.empty(rows, SIZE), inverse, *order, rows)
-        python_function_of("gather_rows_backward")(vectors, inverse, *order, rows)
+        _, inverse, _, *order = python_functions["padded_unique_rows"](whole(rows, 50))
+        vectors = python_functions["gather_rows"](torch.empty(rows, SIZE), inverse, *order, rows)
+        python_functions["gather_rows_backward"](vectors, inverse, *order, rows)
 
     for rows in (2560, 20480):
         yield f"{rows} words", functools.partial(there_and_back, rows)

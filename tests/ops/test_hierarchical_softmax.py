@@ -172,7 +172,7 @@ def test_a_slope_of_zero_reads_no_node_and_gives_zero(backend):
     """Steps past a path stay 0 even if the gradient and hidden states are infinite."""
     with torch.device(device_of(backend)):
         operands, ids, weight = torch.tensor([[math.inf, 1.0]]), torch.tensor([0, 2**40]), torch.ones(1, 2)
-        backward = _triton.python_function_of("hierarchical_softmax_backward")
+        backward = _triton.python_functions["hierarchical_softmax_backward"]
         saved, unread = [torch.tensor([[0.5, 0.0]]), operands, ids], torch.empty(0)
         arguments = saved, unread, unread, weight, unread, unread, "float32", True
         d_hidden, _, *rows = backward(torch.tensor([math.inf]), *arguments)

@@ -316,7 +316,7 @@ def test_triton_refuses_a_step_whose_offsets_would_not_fit():
     x, w = torch.empty(2**27, 1, 1, device="meta"), torch.empty(16, 1, device="meta")
     weights = LSTMWeights(w, torch.empty(16, 4, device="meta"), w[:, 0])
     with pytest.raises(ElmoFastError, match=r"B=134217728 rows and H=4 cells is too large; use B <= 262140"):
-        _triton.python_function_of("projected_lstm")(
+        _triton.python_functions["projected_lstm"](
             [x], *([w] for w in weights[:3]), [], None, None, None, [], [False], 3.0, 3.0, False, "float32", False
         )
 

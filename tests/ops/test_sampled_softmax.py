@@ -231,7 +231,7 @@ def test_no_logits_exist_on_a_gpu(backend, count):
         ids = [torch.empty(n, dtype=torch.int64) for n in ((count,), (size,), ())]
         with recording(), _Largest() as actual:
             hidden, weight, _ = of
-            forward, backward = (_triton.python_function_of(f"sampled_softmax{part}") for part in ("", "_backward"))
+            forward, backward = (_triton.python_functions[f"sampled_softmax{part}"] for part in ("", "_backward"))
             options = "tensorflow", None, False, 32 * 2**20, "bfloat16"
             results = forward(hidden, ids[0], *of[1:], *ids[1:], *options, True)
             backward(torch.empty(count), *results, hidden, weight, *options[2:])

@@ -45,11 +45,6 @@ def _unique_rows(a):
     return unique, ranks.new_empty(len(ranks)).scatter_(0, order, ranks), count, ranks, order
 
 
-def _gather_rows(a):
-    known = ((a.inverse >= 0) & (a.inverse < len(a.table)))[:, None]
-    return a.table[a.inverse.clamp(0, len(a.table) - 1)].where(known, float("nan"))
-
-
 def _gather_rows_backward(a):
     known = ((a.inverse >= 0) & (a.inverse < a.entries))[:, None]
     sums = a.grad.new_zeros(a.entries, a.grad.shape[1])
@@ -63,7 +58,6 @@ PLAIN = {
     ),
     "square_norm": lambda a: _reference("_norm_reference")(a.tensors),
     "padded_unique_rows": _unique_rows,
-    "gather_rows": _gather_rows,
     "gather_rows_backward": _gather_rows_backward,
 }
 # Module -> (C++'s layouts, its weights) from what its own `pack` takes.

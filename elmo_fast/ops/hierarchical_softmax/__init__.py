@@ -22,7 +22,7 @@ from elmo_fast.ops._checks import (
 )
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._precision import rounded, under_autocast
-from elmo_fast.ops._table_rows import table_gradient, table_rows
+from elmo_fast.ops._table_rows import table_gradients, table_rows
 
 
 class HuffmanTree(NamedTuple):
@@ -200,10 +200,6 @@ def huffman_tree(counts: Tensor) -> HuffmanTree:
     return HuffmanTree(first, nodes, codes, int(first.diff().max()))
 
 
-def _native_saved(a: Any) -> list[Tensor]:
-    return [a.hidden.new_empty(a.hidden.shape[0], a.longest)]
-
-
 def _of_steps(a: Any) -> bool:
     """Return whether gradients are rows of every step's node, as a GPU saves them; C++'s are of distinct nodes."""
     return len(a.saved) > 1
@@ -220,25 +216,16 @@ def _shapes(a: Any) -> dict[str, Any]:
 
 def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
     """Compute the gradients of weight and bias from those of nodes: of every step, or distinct ones in order (C++)."""
-    tables = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
-    tables = {name: shape for name, shape in tables.items() if name in needed}
-    if _of_steps(a):
-        ids = a.saved[2]
-        of = {name: table_gradient(tables[name], ids, gradients[name], a.sparse) for name in tables}
-        return gradients | of
-    if not a.sparse:
+    if not (a.sparse or _of_steps(a)):
         return gradients
-    options: dict[str, Any] = {"device": a.weight.device, "is_coalesced": True, "check_invariants": False}
-    ids = gradients["ids"].unsqueeze(0)
-    of = {name: torch.sparse_coo_tensor(ids, gradients[name], shape, **options) for name, shape in tables.items()}
-    return gradients | of
+    return table_gradients(a, a.saved[2] if _of_steps(a) else gradients["ids"], gradients, needed)
 
 
 register_op(
     "hierarchical_softmax",
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
     Backward(shapes=_shapes, finish=_tables),
-    _native_saved,
+    lambda a: [a.hidden.new_empty(a.hidden.shape[0], a.longest)],
     products=lambda a: a.hidden.numel() * len(a.nodes) // (len(a.weight) + 1),  # a path has its mean length
 )
 register("hierarchical_softmax", "native", "triton", kernels="elmo_fast.ops.hierarchical_softmax.kernels")

@@ -169,8 +169,7 @@ def pack(weights: list[Tensor], projection: list[Tensor], precision: str) -> lis
 def copies_of(a: Any) -> list[Tensor]:
     """Return what `pack` makes of the weights, now or before."""
     if a.packed and not a.save:
-        copies: list[Tensor] = a.packed
-        return copies
+        return list(a.packed)
     return pack(a.weights, [] if a.projection_weight is None else [a.projection_weight], a.precision)
 
 

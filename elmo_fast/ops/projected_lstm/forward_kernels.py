@@ -638,8 +638,7 @@ def pack(
 def copies_of(a: Any) -> list[Tensor]:
     """Return what `pack` makes of the weights, now or before."""
     if a.packed and not a.save:
-        copies: list[Tensor] = a.packed
-        return copies
+        return list(a.packed)
     return pack(a.weight_ih, a.weight_hh, a.weight_hr, a.precision)
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._precision import rounded, under_autocast
-from elmo_fast.ops._table_rows import table_gradient, table_rows
+from elmo_fast.ops._table_rows import table_gradients, table_rows
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS, log_expected_counts
 
 CHUNK_BYTES = 32 * 2**20
@@ -343,15 +343,6 @@ def _saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
     return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
 
 
-def _table_gradients(a: Any, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
-    """Compute the gradients of weight and bias from those of the rows of the words `ids`."""
-    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
-    tables = {
-        name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items() if name in needed
-    }
-    return {"hidden": rows["hidden"]} | tables
-
-
 def _on(device: torch.device, tries: Tensor | int) -> Tensor:
     """Return the number of tries as [] int64 on this device, without waiting for it."""
     if isinstance(tries, Tensor):
@@ -376,7 +367,8 @@ def _products(a: Any) -> int:
 
 # The backward ops compute gradients of the rows of the words `ids`.
 _OF_ROWS = Backward(
-    shapes=lambda a: {"weight": (len(a.ids), a.hidden.shape[1]), "bias": a.ids.shape}, finish=_table_gradients
+    shapes=lambda a: {"weight": (len(a.ids), a.hidden.shape[1]), "bias": a.ids.shape},
+    finish=lambda a, rows, needed: table_gradients(a, a.ids, rows, needed),
 )
 register_op("sampled_softmax", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, (2,)), _products)
 register_op("negative_sampling", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, ()), _products)
