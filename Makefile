@@ -63,7 +63,7 @@ release: build
 wheel: release
 
 try-wheel: build
-	$(BIN)/python tools/try_wheel.py $(WHEEL) --python $(PYTHON) --torch $(TORCH)
+	$(BIN)/python -m tools.release --wheel $(WHEEL) --python $(PYTHON) --torch $(TORCH)
 
 # Two workers, a file of tests to each: none shares a port, a folder or a clock with another.
 PYTEST = -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10

@@ -100,6 +100,19 @@ def test_dense_updates(backend, scale):
 
 
 @every
+@pytest.mark.parametrize("scale", NO_NUMBER)
+def test_a_scale_that_is_no_number_changes_nothing(backend, scale):
+    """Of dense tensors and of rows, whatever the gradients are: this is how a step is skipped."""
+    weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
+    before, ids = copies([*weights, *sums]), torch.tensor([3, 1, 3])
+    for factor in (1.0, scale):
+        changed = [gradient * factor for gradient in gradients]
+        adagrad_(weights, sums, changed, 0.2, torch.tensor(scale), backend=backend)
+        adagrad_rows_(weights[0], sums[0], ids, changed[0][:3], 0.2, torch.tensor(scale), backend=backend)
+    assert all(torch.equal(a, b) for a, b in zip([*weights, *sums], before, strict=True))
+
+
+@every
 def test_a_learning_rate_in_a_tensor_gives_the_same_bits(backend):
     """Read at each call, in float32 as the number is; of dense tensors and of rows."""
     actual = []
