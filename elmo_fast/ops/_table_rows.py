@@ -86,25 +86,29 @@ def stays_sparse(entries: int, *parameters: Tensor) -> bool:
     return all(coalesced_at_once(each.device) or entries <= each.numel() for each in parameters)
 
 
-def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
+def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool, distinct: bool = False) -> Tensor:
     """Compute the gradient [V, ...] of a table from the gradients `rows` of the words `ids`, summed for each word.
 
     sparse: return COO, coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for
     the device to know the number of distinct words (`stays_sparse` says when their sum waits for it too); so they may
-    in a graph of torch.compile, because its Inductor cannot call `coalesce`.
+    in a graph of torch.compile, because its Inductor cannot call `coalesce`. distinct: the ids rise, each comes once.
     """
     if not sparse:
         if rows.device.type == "cpu":  # in the order of the rows; torch's index_put takes any
             return rows.new_zeros(shape).index_add_(0, ids, rows)
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
-    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
-    return coalesced(gradient) if coalesced_at_once(rows.device) and not torch.compiler.is_compiling() else gradient
+    options: dict[str, Any] = {"device": rows.device, "is_coalesced": distinct or None, "check_invariants": False}
+    gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, **options)
+    return gradient.coalesce() if coalesced_at_once(rows.device) and not torch.compiler.is_compiling() else gradient
 
 
-def table_gradients(a: Any, ids: Tensor, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
+def table_gradients(
+    a: Any, ids: Tensor, rows: dict[str, Any], needed: Set[str], distinct: bool = False
+) -> dict[str, Any]:
     """Return `rows`, the results of a loss's backward op, with the needed gradients of weight and bias as tables'."""
-    tables = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
-    return rows | {name: table_gradient(tables[name], ids, rows[name], a.sparse) for name in tables if name in needed}
+    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
+    names = needed & shapes.keys()
+    return rows | {name: table_gradient(shapes[name], ids, rows[name], a.sparse, distinct) for name in names}
 
 
 def table_rows(table: Tensor, ids: Tensor, sparse: bool, padding: int | None = None) -> Tensor:

@@ -216,9 +216,9 @@ def _shapes(a: Any) -> dict[str, Any]:
 
 def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
     """Compute the gradients of weight and bias from those of nodes: of every step, or distinct ones in order (C++)."""
-    if not (a.sparse or _of_steps(a)):
-        return gradients
-    return table_gradients(a, a.saved[2] if _of_steps(a) else gradients["ids"], gradients, needed)
+    if _of_steps(a):
+        return table_gradients(a, a.saved[2], gradients, needed)
+    return table_gradients(a, gradients["ids"], gradients, needed, distinct=True) if a.sparse else gradients
 
 
 register_op(
