@@ -73,22 +73,42 @@ def char_cnn(
 
     Source: Kim et al. 2016, "Character-Aware Neural Language Models", section 2.2; Peters et al. 2018, section 3.
     """
-    _check(ids, embedding, weights, biases, activation)
+    op = "char_cnn"
+    check_choice(f"{op}: activation", activation, ACTIVATIONS)
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    if len(weights) != len(biases) or not weights:
+        raise ElmoFastError(
+            f"{op}: weights and biases must have one tensor per width each; got {len(weights)} and {len(biases)}"
+        )
+    shaped = [("ids", ids, "N C"), ("embedding", embedding, "characters E")]
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        shaped += [(f"weights[{i}]", weight, f"filters{i} E width{i}"), (f"biases[{i}]", bias, f"filters{i}")]
+    check_shapes(op, *shaped)
+    check_same(op, "embedding, weights and biases", [embedding, *weights, *biases], floating=True)
+    check_device(op, "ids and embedding", ids, embedding)
+    for i, weight in enumerate(weights):
+        if not 1 <= weight.shape[2] <= ids.shape[1]:
+            raise ElmoFastError(
+                f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got "
+                f"{described(weight)}"
+            )
+    last = embedding.shape[0] - 1
+    check_values(op, "ids", ids, last, "lie from 0 to {}, the rows of embedding")
     if count is not None:
-        check_count("char_cnn", "ids", count, ids)
+        check_count(op, "ids", count, ids)
     precision, _, no_autocast = under_autocast("float32" if precision == "int8" else precision, embedding.device)
-    backend = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
+    backend = select(op, backend, embedding.device, embedding.dtype, precision)
     weights, biases, tanh = list(weights), list(biases), activation == "tanh"
     with no_autocast:
         if backend == "reference":
-            run = checked("char_cnn", reference)
+            run = checked(op, reference)
             return run(ids, embedding, weights, biases, count, tanh, precision)
         if ids.shape[1] > MOST_SLOTS:
             raise ElmoFastError(
-                f"char_cnn: kernels take ids of at most {MOST_SLOTS:,} slots; got {described(ids)}; "
+                f"{op}: kernels take ids of at most {MOST_SLOTS:,} slots; got {described(ids)}; "
                 'use backend="reference" or truncate the words'
             )
-        run, save = registered_op("char_cnn", backend), requires_grad(embedding, *weights, *biases)
+        run, save = registered_op(op, backend), requires_grad(embedding, *weights, *biases)
         if backend == "native":
             copied = functools.partial(pack, precision, filters=weights)
             copies = None if packed is None else packed.of(precision, weights, copied)
@@ -127,32 +147,6 @@ def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.conv1d(characters, weight, bias)
     # torch's convolution rejects zero filters, and drops the bias if there are zero dimensions.
     return torch.einsum("newk,fek->nfw", characters.unfold(2, weight.shape[2], 1), weight) + bias[:, None]
-
-
-def _check(
-    ids: Tensor, embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str
-) -> None:
-    op = "char_cnn"
-    check_choice(f"{op}: activation", activation, ACTIVATIONS)
-    check_dtype(op, "ids", ids, torch.int64, torch.int32)
-    if len(weights) != len(biases) or not weights:
-        raise ElmoFastError(
-            f"{op}: weights and biases must have one tensor per width each; got {len(weights)} and {len(biases)}"
-        )
-    shaped = [("ids", ids, "N C"), ("embedding", embedding, "characters E")]
-    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        shaped += [(f"weights[{i}]", weight, f"filters{i} E width{i}"), (f"biases[{i}]", bias, f"filters{i}")]
-    check_shapes(op, *shaped)
-    check_same(op, "embedding, weights and biases", [embedding, *weights, *biases], floating=True)
-    check_device(op, "ids and embedding", ids, embedding)
-    for i, weight in enumerate(weights):
-        if not 1 <= weight.shape[2] <= ids.shape[1]:
-            raise ElmoFastError(
-                f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got "
-                f"{described(weight)}"
-            )
-    last = embedding.shape[0] - 1
-    check_values(op, "ids", ids, last, "lie from 0 to {}, the rows of embedding")
 
 
 def _fake(a: Any) -> Tensor:

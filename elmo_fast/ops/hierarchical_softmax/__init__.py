@@ -82,15 +82,30 @@ def hierarchical_softmax(
     Source: Morin and Bengio 2005, Hierarchical probabilistic neural network language model; Mikolov et al. 2013b,
     section 2.1 (Huffman's tree).
     """
-    check_tensor("hierarchical_softmax", "hidden", hidden)
+    op = "hierarchical_softmax"
+    check_tensor(op, "hidden", hidden)
     precision, (hidden,), no_autocast = under_autocast(precision, hidden.device, hidden)
-    _check(hidden, targets, weight, bias, tree)
-    backend = select("hierarchical_softmax", backend, hidden.device, hidden.dtype, precision)
+    words = len(tree.first) - 1
+    check_shapes(op, ("hidden", hidden, "N D"), ("targets", targets, "N"))
+    if tuple(weight.shape) != (words - 1, hidden.shape[1]) or tuple(bias.shape) != (words - 1,):
+        raise ElmoFastError(
+            f"{op}: weight must have shape [V - 1={words - 1}, D={hidden.shape[1]}] and bias [V - 1], a row for every "
+            f"inner node of a tree of V={words} words; got {tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias], floating=True)
+    check_dtype(op, "targets", targets, torch.int64)
+    check_same(op, "targets, tree.first and tree.nodes", [targets, tree.first, tree.nodes])
+    check_shapes(op, ("tree.codes", tree.codes, "steps"), steps=len(tree.nodes))
+    check_dtype(op, "tree.codes", tree.codes, torch.uint8)
+    check_device(op, "hidden and targets", hidden, targets)
+    check_device(op, "hidden and tree (see tree.to)", hidden, tree.codes)
+    check_words(op, words, targets=targets)
+    backend = select(op, backend, hidden.device, hidden.dtype, precision)
     arguments = hidden, targets, weight, bias, *tree, precision, sparse
     with no_autocast:
         if backend == "reference":
-            return checked("hierarchical_softmax", reference)(*arguments)
-        return registered_op("hierarchical_softmax", backend)(*arguments, requires_grad(hidden, weight, bias))[0]
+            return checked(op, reference)(*arguments)
+        return registered_op(op, backend)(*arguments, requires_grad(hidden, weight, bias))[0]
 
 
 def _paths(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,25 +163,6 @@ def reference(
     scores = torch.bmm(rows, rounded(hidden, precision).unsqueeze(2)).squeeze(2) + offsets
     signs = 1 - 2 * codes.index_select(0, steps).view(inside.shape).to(hidden.dtype)
     return -logsigmoid(signs * scores).masked_fill(~inside, 0.0).sum(1)
-
-
-def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: HuffmanTree) -> None:
-    op = "hierarchical_softmax"
-    words = len(tree.first) - 1
-    check_shapes(op, ("hidden", hidden, "N D"), ("targets", targets, "N"))
-    if tuple(weight.shape) != (words - 1, hidden.shape[1]) or tuple(bias.shape) != (words - 1,):
-        raise ElmoFastError(
-            f"{op}: weight must have shape [V - 1={words - 1}, D={hidden.shape[1]}] and bias [V - 1], a row for every "
-            f"inner node of a tree of V={words} words; got {tuple(weight.shape)} and {tuple(bias.shape)}"
-        )
-    check_same(op, "hidden, weight and bias", [hidden, weight, bias], floating=True)
-    check_dtype(op, "targets", targets, torch.int64)
-    check_same(op, "targets, tree.first and tree.nodes", [targets, tree.first, tree.nodes])
-    check_shapes(op, ("tree.codes", tree.codes, "steps"), steps=len(tree.nodes))
-    check_dtype(op, "tree.codes", tree.codes, torch.uint8)
-    check_device(op, "hidden and targets", hidden, targets)
-    check_device(op, "hidden and tree (see tree.to)", hidden, tree.codes)
-    check_words(op, words, targets=targets)
 
 
 def huffman_tree(counts: Tensor) -> HuffmanTree:

@@ -60,20 +60,36 @@ def highway(
 
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
-    check_tensor("highway", "x", x)
+    op = "highway"
+    check_tensor(op, "x", x)
     precision, (x,), no_autocast = under_autocast(precision, x.device, x, int8=True)
     weights, biases, projection = list(weights), list(biases), (projection_weight, projection_bias)
-    _check(x, weights, biases, *projection)
+    if len(weights) != len(biases):
+        raise ElmoFastError(
+            f"{op}: weights and biases must have one tensor per layer each; got {len(weights)} and {len(biases)}"
+        )
+    if projection_weight is None and projection_bias is not None:
+        raise ElmoFastError(f"{op}: projection_bias needs projection_weight; pass both or neither")
+    shaped = [("x", x, "N W")]
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        shaped += [(f"weights[{i}]", weight, "2W W"), (f"biases[{i}]", bias, "2W")]
+    if projection_weight is not None:
+        shaped.append(("projection_weight", projection_weight, "D W"))
+    if projection_bias is not None:
+        shaped.append(("projection_bias", projection_bias, "D"))
+    check_shapes(op, *shaped, **({"2W": 2 * x.shape[1]} if x.dim() == 2 else {}))
+    _, tensors, _ = zip(*shaped, strict=True)
+    check_same(op, "x, weights, biases and projection", tensors, floating=True)
     if count is not None:
-        check_count("highway", "x", count, x)
+        check_count(op, "x", count, x)
     save = requires_grad(x, *weights, *biases, *projection)
     if precision == "int8":
         check_no_gradient(save)
-    backend = select("highway", backend, x.device, x.dtype, precision)
+    backend = select(op, backend, x.device, x.dtype, precision)
     with no_autocast:
         if backend == "reference":
-            return checked("highway", reference)(x, weights, biases, *projection, count, precision)
-        run = registered_op("highway", backend)
+            return checked(op, reference)(x, weights, biases, *projection, count, precision)
+        run = registered_op(op, backend)
         plain = [] if projection_weight is None else [projection_weight]
         if backend == "native":
             copied = functools.partial(pack, precision, highway=weights, plain=plain)
@@ -109,32 +125,6 @@ def reference(
     if projection_weight is not None:
         x = linear(x, operand(projection_weight, precision), precision, projection_bias)
     return first_rows(x, count)
-
-
-def _check(
-    x: Tensor,
-    weights: list[Tensor],
-    biases: list[Tensor],
-    projection_weight: Tensor | None,
-    projection_bias: Tensor | None,
-) -> None:
-    op = "highway"
-    if len(weights) != len(biases):
-        raise ElmoFastError(
-            f"{op}: weights and biases must have one tensor per layer each; got {len(weights)} and {len(biases)}"
-        )
-    if projection_weight is None and projection_bias is not None:
-        raise ElmoFastError(f"{op}: projection_bias needs projection_weight; pass both or neither")
-    shaped = [("x", x, "N W")]
-    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        shaped += [(f"weights[{i}]", weight, "2W W"), (f"biases[{i}]", bias, "2W")]
-    if projection_weight is not None:
-        shaped.append(("projection_weight", projection_weight, "D W"))
-    if projection_bias is not None:
-        shaped.append(("projection_bias", projection_bias, "D"))
-    check_shapes(op, *shaped, **({"2W": 2 * x.shape[1]} if x.dim() == 2 else {}))
-    _, tensors, _ = zip(*shaped, strict=True)
-    check_same(op, "x, weights, biases and projection", tensors, floating=True)
 
 
 def _fake(a: Any) -> Tensor:

@@ -231,9 +231,7 @@ def _check(
         raise ElmoFastError(f"{op}: all directions must have a weight_hr, or none; got {len(projections)}")
     if not projections and size != gates // 4:
         raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
-    shaped = []
-    for weight in projections:
-        shaped.append(("weight_hr", weight, "D H"))
+    shaped = [("weight_hr", weight, "D H") for weight in projections]
     if lengths is not None:
         check_dtype(op, "lengths", lengths, torch.int64)
         shaped.append(("lengths", lengths, "B"))

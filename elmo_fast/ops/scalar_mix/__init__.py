@@ -198,13 +198,11 @@ def _triton_unsupported(device: torch.device, dtype: torch.dtype, precision: str
 
     Unlike for other ops, layers may be 16-bit: nothing is multiplied by tensor cores.
     """
-    if dtype in (torch.float32, torch.float16, torch.bfloat16):
-        return _triton.unsupported(device, torch.float32, "bfloat16" if dtype == torch.bfloat16 else precision)
     name = str(dtype).removeprefix("torch.")
-    return (
-        _triton.unsupported(device, torch.float32, precision)
-        or f"this Triton kernel takes layers in float32, float16 or bfloat16, not {name}"
-    )
+    why = _triton.unsupported(device, torch.float32, "bfloat16" if dtype == torch.bfloat16 else precision)
+    if why is None and dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        why = f"this Triton kernel takes layers in float32, float16 or bfloat16, not {name}"
+    return why
 
 
 def _fake(a: Any) -> Tensor:
