@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.atomic_file import replaces
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import TEXT, Command, Model, flag, option
 from elmo_fast.errors import ElmoFastError, check_counts, shortened
@@ -252,6 +253,10 @@ def run_projector(options: _ProjectorOptions) -> None:
     """
     from elmo_fast.pictures import write_projector
 
+    for file in filter(None, (options.vectors, options.word_file, options.text)):
+        written = os.path.join(options.out_dir, os.path.basename(file))
+        if os.path.basename(file) in ("tensors.tsv", "metadata.tsv") and replaces(written, file):
+            raise ElmoFastError(f"--out_dir: {written} is the same file as {file}, which is read; choose another")
     words, matrix, columns = read_vectors(options)
     folder = write_projector(words, matrix, options.out_dir, columns)
     _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)

@@ -24,6 +24,7 @@ CASES = {
     "two outputs": "eval --model {m} --test_prefix in.txt --output new --per_sentence ./new",
     "one of several inputs": "static eval in.txt --pairs other IN --results OUT",
     "one of several outputs": "plot senses --model {m} --text IN --word a --output new.html OUT",
+    "a file of a folder": "plot projector --vectors in.txt --word_file texts/metadata.tsv --out_dir texts",
 }
 LINKS = {"a symbolic link": os.symlink, "a hard link": os.link}
 
@@ -33,7 +34,7 @@ def place(tmp_path, toy, monkeypatch):
     """A folder with a text, texts, a configuration and a model, in which the commands run; what it holds, as bytes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts").mkdir()
-    for name in ("in.txt", "texts/a", "texts/b"):
+    for name in ("in.txt", "texts/a", "texts/b", "texts/metadata.tsv"):
         (tmp_path / name).write_text("a b\n")
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     shutil.copytree(os.path.dirname(toy[0]), tmp_path / "model")
