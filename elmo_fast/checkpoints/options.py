@@ -180,11 +180,6 @@ class ElmoOptions:
         """What files hold of the loss."""
         return LOSS_KINDS[self.trained_by]
 
-    @property
-    def softmax_rows(self) -> int | None:
-        """Rows of the softmax table; None where V is not known."""
-        return None if self.n_tokens_vocab is None else self.loss_kind.rows(self.n_tokens_vocab)
-
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
         """Return the options in a parsed options.json; a CheckpointError begins with `source`."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse, shortened
-from .options import CharCnnOptions, ElmoOptions, LstmOptions
+from .options import ElmoOptions, LstmOptions
 
 Shape = Sequence[int | None]
 State = dict[str, Tensor]
@@ -113,9 +113,11 @@ def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Sh
     shapes = _encoder_shapes(options, present)
     shapes |= _joined_shapes(lstm) if lstm.joined else _lstm_shapes(lstm, present)
     if SOFTMAX_WEIGHT in present or SOFTMAX_BIAS in present:
-        shapes |= {SOFTMAX_WEIGHT: (options.softmax_rows, width), SOFTMAX_BIAS: (options.softmax_rows,)}
+        words = options.n_tokens_vocab
+        rows = None if words is None else options.loss_kind.rows(words)
+        shapes |= {SOFTMAX_WEIGHT: (rows, width), SOFTMAX_BIAS: (rows,)}
         if options.loss_kind.wants_counts:
-            shapes[SOFTMAX_COUNTS] = (options.n_tokens_vocab,)
+            shapes[SOFTMAX_COUNTS] = (words,)
     mixes = {int(match[1]) for match in map(_MIX.fullmatch, present) if match}
     for k in sorted(mixes):
         shapes[f"scalar_mix_{k}.gamma"] = (1,)
@@ -159,21 +161,16 @@ def _encoder_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str,
     if options.lexicon is not None and options.lexicon.words:
         shapes[LEXICON_WORDS] = (len(options.lexicon.words) + 1, options.lexicon.word_dim)
     if cnn is not None:
-        shapes |= _character_shapes(cnn, options.n_character_rows)
+        shapes[CHAR_EMBEDDING] = (options.n_character_rows, cnn.embedding_dim)
+        for i, (kernel, number) in enumerate(cnn.filters):
+            weight, bias = conv_names(i)
+            shapes |= {weight: (number, cnn.embedding_dim, kernel), bias: (number,)}
+        for j in range(cnn.n_highway):
+            weight, bias = highway_names(j)
+            shapes |= {weight: (2 * cnn.n_filters, cnn.n_filters), bias: (2 * cnn.n_filters,)}
     if options.n_features != width or any(name in present for name in PROJECTION):
         weight, bias = PROJECTION
         shapes |= {weight: (width, options.n_features), bias: (width,)}
-    return shapes
-
-
-def _character_shapes(cnn: CharCnnOptions, rows: int) -> dict[str, Shape]:
-    shapes: dict[str, Shape] = {CHAR_EMBEDDING: (rows, cnn.embedding_dim)}
-    for i, (kernel, number) in enumerate(cnn.filters):
-        weight, bias = conv_names(i)
-        shapes |= {weight: (number, cnn.embedding_dim, kernel), bias: (number,)}
-    for j in range(cnn.n_highway):
-        weight, bias = highway_names(j)
-        shapes |= {weight: (2 * cnn.n_filters, cnn.n_filters), bias: (2 * cnn.n_filters,)}
     return shapes
 
 

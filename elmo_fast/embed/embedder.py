@@ -55,8 +55,8 @@ class ElmoEmbedder:
     """
 
     _advice = (
-        "for a model by its name or folder, write {name}.from_pretrained({model}); AllenNLP's default is "
-        '{name}.from_pretrained("original", stateful=True)'
+        "for a model by its name or folder, write ElmoEmbedder.from_pretrained('mini'); AllenNLP's default is "
+        "ElmoEmbedder.from_pretrained('original', stateful=True)"
     )
 
     @with_bilm_keywords

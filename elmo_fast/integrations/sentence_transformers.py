@@ -112,10 +112,6 @@ class ElmoTokens(_InputModule):
             torch.cat(chosen_layers(layers, self.layers), dim=-1), (0, 0, 0, ids.shape[1] - longest)
         )
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the arguments that save writes next to the model."""
-        return {name: getattr(self, name) for name in self.config_keys}
-
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the model (config.json, model.safetensors) and the arguments. Raises: CheckpointError."""
         save_bilm(output_path, self.bilm)

@@ -57,19 +57,6 @@ class GraphReplay:
     def __reduce__(self) -> tuple[type["GraphReplay"], tuple[()]]:
         return GraphReplay, ()
 
-    def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
-        """Return whether this call can be replayed.
-
-        That is: if asked for, on a GPU, without dropout. `_tensors` has more conditions.
-        """
-        if not (model.cuda_graphs and _graphs.enabled(inputs.device) and inputs.numel() > 0):
-            return False
-        return (
-            not (model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers))
-            and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
-            and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
-        )
-
     def run(
         self,
         model: nn.Module,
@@ -85,7 +72,16 @@ class GraphReplay:
         whose tensors and settings it uses; lstm: carries the state; carry: whether to start from the carried state and
         update it; distinct: ids [U, C] of the distinct words, whose numbers [B, T+2] are then the inputs.
         """
-        tensors = _tensors(model) if self.serves(model, lstm, inputs) else None
+        if not (model.cuda_graphs and isinstance(inputs, Tensor) and inputs.dim() > 1 and inputs.numel() > 0):
+            return None
+        if (
+            not _graphs.enabled(inputs.device)
+            or (model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers))
+            or backend_for("projected_lstm", lstm.backend) not in ("auto", "triton")
+            or _triton.unsupported(inputs.device, torch.float32, lstm.precision) is not None
+        ):
+            return None
+        tensors = _tensors(model)
         if tensors is None or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
             return None
         batch, length, *slots = inputs.shape

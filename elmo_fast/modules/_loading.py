@@ -15,9 +15,8 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
-from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
+from elmo_fast.errors import ElmoFastError, check_choice, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
-from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
 from elmo_fast.text import Vocabulary
 
@@ -43,19 +42,14 @@ class Module(nn.Module):
 
 
 def explains_missing_arguments(constructor: _Function) -> _Function:
-    """Let a constructor that is called with too few arguments raise ElmoFastError: which are missing, and what to do.
-
-    The class's `_advice` says that, with {name} for that of the class and {model} for its only value.
-    """
-    _, *parameters = inspect.signature(constructor).parameters.values()
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    """Let a constructor with too few arguments raise ElmoFastError: which is missing, and the class's `_advice`."""
 
     @functools.wraps(constructor)
     def called(self: Any, *values: Any, **named: Any) -> None:
-        if missing := [name for name in needed[len(values) :] if name not in named]:
-            given = quoted(values[0]) if len(values) == 1 and isinstance(values[0], str) else "'mini'"
-            advice = self._advice.format(name=type(self).__name__, model=given)
-            raise ElmoFastError(f"{type(self).__name__} also needs {', '.join(missing)}; {advice}")
+        try:
+            inspect.signature(constructor).bind(self, *values, **named)
+        except TypeError as error:
+            raise ElmoFastError(f"{type(self).__name__}: {error}; {self._advice}") from None
         constructor(self, *values, **named)
 
     return cast(_Function, called)
@@ -109,20 +103,13 @@ def has_hooks(*modules: nn.Module) -> bool:
     return False
 
 
-def check_settings(precision: InferencePrecision, backend: Backend, *used: str, int8: bool = True) -> None:
-    """Raise ElmoFastError unless both are known, and this installation has the backend of the ops `used`.
+def check_settings(precision: InferencePrecision, backend: Backend, int8: bool = True) -> None:
+    """Raise ElmoFastError unless both are known; whether they can be had is asked when an op runs on its device.
 
-    A module passes one backend to several ops: those that do not have it choose by "auto" (`ops.backend_for`). Whether
-    a device can serve them is asked when an op runs there, for the module may be moved.
+    A module passes one backend to several ops: those that do not have it choose by "auto" (`ops.backend_for`).
     """
     check_precision(precision, int8)
     check_choice("backend", backend, BACKEND_CHOICES)
-    for op in used:
-        if (why := why_never(op, backend)) is not None:
-            raise ElmoFastError(
-                f"backend {backend!r} can run {op} on no device of this installation ({why}); install what it needs or "
-                'give backend="auto"'
-            )
 
 
 def read_bilm(

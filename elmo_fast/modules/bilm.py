@@ -30,7 +30,7 @@ from elmo_fast.modules._loading import (
 )
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, WordCache
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways, separate
-from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
+from elmo_fast.modules.word_encoder import CachedWords, WordEncoder
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
 from elmo_fast.ops._precision import torch_settings
@@ -104,7 +104,7 @@ class BiLM(Module):
         self.options, state = read_bilm(options_file, weight_file, prefix)
         self.reads_words = self.options.reads_word_ids
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
-        self._word_embedding: WordTable | None = None
+        self._word_embedding: WordEncoder | CachedWords | None = None
         if self.reads_words:
             vocabulary = vocabulary or vocabulary_of(options_file, weight_file)
             words = without_prefix(state, "_word_embedding.")
@@ -223,11 +223,6 @@ class BiLM(Module):
         """
         return ", ".join([self.precision, *torch_settings(next(self.parameters()).device)])
 
-    @property
-    def captured_graphs(self) -> int:
-        """Number of CUDA graphs that serve this model now."""
-        return len(self._graph_replay.graphs)
-
     def reset_states(self) -> None:
         """Forget the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()
@@ -252,7 +247,8 @@ class BiLM(Module):
         """
         if word_inputs is not None:
             check_tensor("BiLM", "word_inputs", word_inputs)
-        carry, lstm = self.stateful if stateful is None else stateful, self._elmo_lstm
+        lstm = self._elmo_lstm
+        carry = lstm.stateful if stateful is None else stateful
         cached = self._word_embedding if isinstance(self._word_embedding, CachedWords) else None
         if cached is not None and word_inputs is not None and cached.covers(word_inputs):
             encoded = cached(word_inputs)

@@ -45,7 +45,7 @@ class Highway(Module):
     ) -> None:
         super().__init__()
         check_counts(width=width, num_layers=num_layers or None, projection=projection)
-        check_settings(precision, backend, "highway")
+        check_settings(precision, backend)
         self.precision, self.backend, self._packed = precision, backend, ops.PackedWeights()
         self._layers = nn.ModuleList(skip_init(nn.Linear, width, 2 * width) for _ in range(num_layers))
         self._projection = None if projection is None else skip_init(nn.Linear, width, projection)
@@ -110,7 +110,7 @@ class CharCNN(Module):
         super().__init__()
         check_counts(dim=dim, num_characters=num_characters, filters=len(filters))
         check_choice("activation", activation, ACTIVATIONS)
-        check_settings(precision, backend, "char_cnn", "highway")
+        check_settings(precision, backend)
         self.activation, self.precision, self.backend = activation, precision, backend
         self._packed = ops.PackedWeights()
         self.embedding = skip_init(nn.Embedding, num_characters, dim)

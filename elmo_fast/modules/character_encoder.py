@@ -46,9 +46,6 @@ class WordCache:
         self._slots: OrderedDict[bytes, int] = OrderedDict()
         self._vectors: Tensor | None = None
 
-    def __len__(self) -> int:
-        return len(self._slots)
-
     def lookup(self, words: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU).
 
@@ -138,14 +135,19 @@ class CharacterEncoder(Module):
         state: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
-        check_settings(precision, backend, "unique_rows", "char_cnn", "highway")
+        check_settings(precision, backend)
         options, weights = read_bilm(options_file, weight_file)
         state = without_prefix(weights, "_token_embedder.") if state is None else state
         if options.reads_word_ids:
             raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
-        self._characters = options.char_cnn
-        self.spelling = _spelling_of(options)
-        self._reads_lexicons = isinstance(self.spelling, LexiconSpelling)  # the word's id is behind its characters'
+        self._characters = cnn = options.char_cnn
+        self._reads_lexicons = options.lexicon is not None  # the word's id is behind its characters'
+        self.spelling: Spelling
+        if options.lexicon is not None:
+            longest = options.lexicon.longest_word if cnn is None else cnn.max_characters_per_token - 2
+            self.spelling = LexiconSpelling(options.lexicon.characters, options.lexicon.words, longest)
+        elif cnn is not None:
+            self.spelling = ByteSpelling(cnn.max_characters_per_token)
         begin, end = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
         padding = max(begin, key=begin.count)
         others = [(slot, marks) for slot, marks in enumerate(zip(begin, end, strict=True)) if {*marks} != {padding}]
@@ -155,7 +157,7 @@ class CharacterEncoder(Module):
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
         self.cache_size = cache_size
         self._packed_filters, self._packed_layers, self._packed_projection = (ops.PackedWeights() for _ in range(3))
-        if (cnn := options.char_cnn) is not None:
+        if cnn is not None:
             self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, cnn.embedding_dim))
             for i, (width, number) in enumerate(cnn.filters):
                 self.add_module(f"char_conv_{i}", skip_init(nn.Conv1d, cnn.embedding_dim, number, width))
@@ -229,9 +231,9 @@ class CharacterEncoder(Module):
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
         """
-        check_tensor("CharacterEncoder", "inputs", inputs, IDS)
         slots = self.spelling.slots
-        if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
+        if not isinstance(inputs, Tensor) or inputs.shape[2:] != (slots,) or inputs.is_floating_point():
+            check_tensor("CharacterEncoder", "inputs", inputs, IDS)
             raise ElmoFastError(
                 f"inputs must be ids of shape [B, T, {slots}], whole numbers, as from the model's batch_to_ids; "
                 f"got {described(inputs)}"
@@ -322,12 +324,3 @@ class CharacterEncoder(Module):
             if not self._reads_lexicons:
                 return parts[0]
         return highway(torch.cat(parts, dim=1), [], self._projection, packed=self._packed_projection, **settings)
-
-
-def _spelling_of(options: ElmoOptions) -> Spelling:
-    cnn, lexicon = options.char_cnn, options.lexicon
-    if lexicon is not None:
-        longest = lexicon.longest_word if cnn is None else cnn.max_characters_per_token - 2
-        return LexiconSpelling(lexicon.characters, lexicon.words, longest)
-    assert cnn is not None
-    return ByteSpelling(cnn.max_characters_per_token)

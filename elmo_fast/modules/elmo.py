@@ -61,7 +61,7 @@ class Elmo(nn.Module):
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
-    _advice = "for a model by its name or folder, write {name}.from_pretrained({model})"
+    _advice = "for a model by its name or folder, write Elmo.from_pretrained('mini')"
 
     @with_bilm_keywords
     @explains_missing_arguments

@@ -171,8 +171,9 @@ class ElmoLstm(Module):
 
         Raises: ElmoFastError: a stateful module that is exported or in use by another thread.
         """
-        check_tensor("ElmoLstm", "inputs", inputs)
-        check_tensor("ElmoLstm", "mask", mask)
+        if not (isinstance(inputs, Tensor) and isinstance(mask, Tensor)):
+            check_tensor("ElmoLstm", "inputs", inputs)
+            check_tensor("ElmoLstm", "mask", mask)
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
             state = self.initial_state(inputs) if carry else None
@@ -273,7 +274,9 @@ class ElmoLstm(Module):
             if mask is None or self._states is None:
                 self._states = None
             else:
-                self._states = tuple(state.masked_fill(mask.bool()[:, None], 0) for state in self._states)
+                self._states = tuple(
+                    state.masked_fill(mask.bool().view(1, state.shape[1], 1), 0) for state in self._states
+                )
 
 
 class JoinedLstm(Module):

@@ -48,13 +48,12 @@ class VocabularyLoss(Module):
     Attributes:
         softmax_w: [rows, D], softmax_b: [rows], where a table has `kind.rows(V)` rows.
         sparse: whether gradients of the table are sparse rows; may be set, the full softmax uses all rows anyway.
-        kind: its name, and what configurations and files know of it; ops_used: names of the ops that it calls;
-            perplexity: what metrics.jsonl calls exp of the training loss, None where that is no perplexity;
-            explanation: how exact losses are computed, where they are not a plain softmax's.
+        kind: its name, and what configurations and files know of it; perplexity: what metrics.jsonl calls exp of the
+            training loss, None where that is no perplexity; explanation: how exact losses are computed, where they
+            are not a plain softmax's.
     """
 
     kind: ClassVar[LossKind]
-    ops_used: ClassVar[tuple[str, ...]]
     perplexity: ClassVar[str | None] = "training_perplexity"
     explanation: ClassVar[str] = ""
 
@@ -77,7 +76,7 @@ class VocabularyLoss(Module):
     ) -> None:
         super().__init__()
         check_choice("reduction", reduction, ("sum", "mean", "none"))
-        check_settings(precision, backend, *self.ops_used, int8=False)
+        check_settings(precision, backend, int8=False)
         check_counts(num_words=num_words, embedding_dim=embedding_dim)
         self.num_words, self.embedding_dim = num_words, embedding_dim
         self.sparse, self.precision, self.backend = sparse, precision, backend
@@ -243,7 +242,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
     """
 
     kind = LOSS_KINDS["sampled_softmax"]
-    ops_used = ("log_uniform_sample", "sampled_softmax", "full_softmax")
     perplexity = "sampled_perplexity"
 
     def __init__(
@@ -327,7 +325,6 @@ class NegativeSamplingLoss(VocabularyLoss):
     """
 
     kind = LOSS_KINDS["negative_sampling"]
-    ops_used = ("negative_sampling", "full_softmax")
     perplexity = None
     explanation = (
         "negative sampling trains scores that are no probabilities: here ln of the noise's law is added to them, and "
@@ -372,11 +369,6 @@ class NegativeSamplingLoss(VocabularyLoss):
         table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
         return ops.alias_sample(self.num_samples, table, seed=seed, offset=int(offset), device=device)
 
-    def _draw_now(self, device: torch.device) -> Tensor:
-        if device.type == "meta":  # where the counts have no values
-            return torch.empty(self.num_samples, dtype=torch.int64, device=device)
-        return super()._draw_now(device)
-
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
         """Return the objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
         options = {"negatives": self.negatives, "sparse": self.sparse, **self._settings("negative_sampling")}
@@ -410,7 +402,6 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     """
 
     kind = LOSS_KINDS["hierarchical_softmax"]
-    ops_used = ("hierarchical_softmax",)
     explanation = "hierarchical softmax: exact, by the model's own tree, under which the words' probabilities sum to 1"
 
     counts: Tensor
@@ -473,7 +464,6 @@ class FullSoftmaxLoss(VocabularyLoss):
     """
 
     kind = LOSS_KINDS["full_softmax"]
-    ops_used = ("full_softmax",)
 
     def __init__(self, num_words: int, embedding_dim: int, **options: Unpack[LossOptions]) -> None:
         super().__init__(num_words, embedding_dim, **options)

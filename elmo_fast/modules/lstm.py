@@ -55,7 +55,7 @@ class LSTM(nn.LSTM):
         precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> None:
-        check_settings(precision, backend, "projected_lstm")
+        check_settings(precision, backend)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
         )

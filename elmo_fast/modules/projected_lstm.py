@@ -52,7 +52,7 @@ class ProjectedLSTM(Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        check_settings(precision, backend, "projected_lstm")
+        check_settings(precision, backend)
         check_counts(input_size=input_size, hidden_size=hidden_size, cell_size=cell_size)
         cell, projection = memory_cell_clip_value or None, state_projection_clip_value or None
         check_clips("ProjectedLSTM", memory_cell_clip_value=cell, state_projection_clip_value=projection)
@@ -182,18 +182,21 @@ def run_directions(
     residual: bool = False,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run elmo_fast.ops.projected_lstm of R modules of the same settings, each over its own inputs [B, T, I]."""
-    first = lstms[0]
-    drops = first.training and first.recurrent_dropout_probability > 0
+    first, weights, masks = lstms[0], [], []
+    for lstm in lstms:
+        weights.append(lstm.weights)
+        if first.training and first.recurrent_dropout_probability > 0:
+            masks.append(lstm.recurrent_mask(inputs[0].shape[0], inputs[0]))
     return ops.projected_lstm(
         inputs,
-        [lstm.weights for lstm in lstms],
+        weights,
         lengths,
         state,
         reverse=reverse,
         cell_clip=first.memory_cell_clip_value or None,
         projection_clip=first.state_projection_clip_value or None,
         residual=residual,
-        recurrent_masks=[lstm.recurrent_mask(inputs[0].shape[0], inputs[0]) for lstm in lstms] if drops else None,
+        recurrent_masks=masks or None,
         precision=first.precision,
         packed=first._packed,  # those of all directions
         backend=first.backend,

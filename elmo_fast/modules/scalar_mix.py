@@ -51,7 +51,7 @@ class ScalarMix(Module):
                 f"initial_scalar_parameters must have mixture_size={mixture_size} numbers; got {len(initial)}"
             )
         self.mixture_size = mixture_size
-        check_settings("float32", backend, "scalar_mix")
+        check_settings("float32", backend)
         self.do_layer_norm, self.statistics, self.backend = bool(do_layer_norm), statistics, backend
         self.scalar_parameters = nn.ParameterList(
             nn.Parameter(torch.tensor([float(w)]), requires_grad=trainable) for w in initial

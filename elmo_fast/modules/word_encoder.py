@@ -17,25 +17,7 @@ from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary, checked_sentences
 
 
-class WordTable(Module):
-    """A table whose rows are vectors of words.
-
-    Attributes:
-        weight: [rows, D]; row 0 stands for padding and is not trained.
-        sparse: whether the gradient has only the rows used (COO).
-    """
-
-    weight: nn.Parameter
-    sparse = False
-
-    def encode(self, ids: Tensor) -> Tensor:
-        """Return the vectors [..., D] of the rows `ids` [...] int64, with nothing added."""
-        if self.sparse:
-            return table_rows(self.weight, ids.flatten(), sparse=True, padding=0).view(*ids.shape, -1)
-        return F.embedding(ids, self.weight, padding_idx=0)
-
-
-class WordEncoder(WordTable):
+class WordEncoder(Module):
     """Context-free word vectors from word ids: rows of a table; BOS and EOS added.
 
         vector of the word of id i = weight[i + 1]
@@ -55,6 +37,8 @@ class WordEncoder(WordTable):
 
     Source: bilm-tf, bilm/training.py (`_build_word_embeddings`).
     """
+
+    sparse = False
 
     def __init__(
         self,
@@ -88,6 +72,12 @@ class WordEncoder(WordTable):
         """The ids of BOS and EOS, + 1, [2] int64. Raises: ElmoFastError if the vocabulary is unknown."""
         vocabulary = self.known()
         return torch.tensor([vocabulary.bos + 1, vocabulary.eos + 1], device=self.weight.device)
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Return the vectors [..., D] of the rows `ids` [...] int64, with nothing added."""
+        if self.sparse:
+            return table_rows(self.weight, ids.flatten(), sparse=True, padding=0).view(*ids.shape, -1)
+        return F.embedding(ids, self.weight, padding_idx=0)
 
     def new_cache(self) -> None:
         """Do nothing: the rows of a table need no cache."""
@@ -137,7 +127,7 @@ class WordEncoder(WordTable):
         return {"token_embedding": self.encode(ids), "mask": mask}
 
 
-class CachedWords(WordTable):
+class CachedWords(Module):
     """The vectors of n words by their index, computed once (AllenNLP's vocab_to_cache); the first one is the padding.
 
     Args:
@@ -147,7 +137,7 @@ class CachedWords(WordTable):
         boundaries: the words that stand for BOS and EOS.
 
     Attributes:
-        weight: [n, D].
+        weight: [n, D]; row 0 is not trained.
     """
 
     def __init__(
@@ -176,6 +166,6 @@ class CachedWords(WordTable):
                 self._boundary_vectors = self._encode_words(list(self._boundaries))
         count, (begin, end) = len(self.weight), self._boundary_vectors.to(self.weight.dtype)
         ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, count, count + 1)
-        vectors = self.encode(torch.where(ids < count, ids, 0))
+        vectors = F.embedding(torch.where(ids < count, ids, 0), self.weight, padding_idx=0)
         vectors = torch.where((ids == count)[..., None], begin, vectors)
         return {"token_embedding": torch.where((ids == count + 1)[..., None], end, vectors), "mask": mask}

@@ -106,18 +106,6 @@ def made_for(backend: str, device: torch.device) -> bool:
     return _DEVICES[backend] in (None, device.type)
 
 
-def why_never(op: str, backend: str) -> str | None:
-    """Explain in one sentence why this backend of `op` can run on no device of this installation, or return None.
-
-    Also returns None for a backend that the op lacks, for which `backend_for` returns "auto".
-    """
-    if backend not in backends_of(op):
-        return None
-    if backend == "native":
-        return _native.WHY_NOT
-    return _triton.why_never() if backend == "triton" else None
-
-
 def explain(
     op: str, device: torch.device | str, dtype: torch.dtype = torch.float32, precision: str = "float32"
 ) -> Choice:

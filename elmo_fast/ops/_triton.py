@@ -107,15 +107,6 @@ def _launches_early(tensor: Tensor) -> bool:
     return tensor.is_cuda and (capability(tensor.device.index) or (0, 0)) >= (9, 0)
 
 
-def why_never() -> str | None:
-    """Explain in one sentence why this installation can run no Triton kernel, or return None if a device may serve."""
-    if WHY_NOT is not None or INTERPRETED:
-        return WHY_NOT
-    if not torch.backends.cuda.is_built():
-        return "this torch was built without CUDA; install torch for CUDA"
-    return _of_amd() or why_no_launcher()
-
-
 @functools.cache
 def why_no_launcher() -> str | None:
     """Explain in one sentence why Triton cannot build the C module that starts its kernels, or return None.
@@ -149,17 +140,11 @@ def capability(index: int | None) -> tuple[int, int] | None:
     return _CAPABILITIES[index]
 
 
-def _of_amd() -> str | None:
-    if (version := torch.version.hip) is None:  # torch for AMD GPUs names them "cuda" as well
-        return None
-    return f"the Triton kernels are for NVIDIA's GPUs, and this torch is for AMD's (ROCm {version})"
-
-
 def _no_gpu(device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"the Triton kernels take tensors on a CUDA device, and these are on {device.type}"
-    if (why := _of_amd()) is not None:
-        return why
+    if (rocm := torch.version.hip) is not None:  # torch for AMD GPUs names them "cuda" as well
+        return f"the Triton kernels are for NVIDIA's GPUs, and this torch is for AMD's (ROCm {rocm})"
     if (version := capability(device.index)) is None:
         return "torch sees no CUDA device here"
     if version < (8, 0):

@@ -85,7 +85,7 @@ class CharacterFeatures(nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        check_settings(precision, backend, "char_cnn")
+        check_settings(precision, backend)
         if not filters or any(not 1 <= width <= max_characters or number < 1 for width, number in filters):
             raise ElmoFastError(f"filters must be pairs (width 1 to {max_characters}, number from 1); got {filters!r}")
         self.filters, self.max_characters = [tuple(pair) for pair in filters], max_characters

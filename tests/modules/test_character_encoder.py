@@ -39,7 +39,7 @@ def test_unique_words_and_cache_change_no_bit(files, native_encoder):
             with torch.no_grad():
                 actual = encoder(ids, cache)["token_embedding"]
             assert torch.equal(actual, expected), (encoder.unique_words, encoder.cache_size)
-            assert cache is None or 0 < len(cache) <= encoder.cache_size
+            assert cache is None or 0 < len(cache._slots) <= encoder.cache_size
     assert [cache is None for cache in caches] == [encoder.cache_size == 0 for encoder in others]
 
 

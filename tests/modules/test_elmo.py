@@ -135,9 +135,9 @@ def test_options_alone_give_random_weights_by_the_seed(files, tmp_path):
 def test_a_call_with_too_few_arguments_names_the_way(files):
     """The advice is taken by the last lines; a count of mixes that is none is refused, and 0 is AllenNLP's."""
     advice = r"for a model by its name or folder, write Elmo\.from_pretrained\('mini'\)"
-    with pytest.raises(ElmoFastError, match=rf"^Elmo also needs weight_file, num_output_representations; {advice}$"):
+    with pytest.raises(ElmoFastError, match=rf"^Elmo: missing a required argument: 'weight_file'; {advice}$"):
         Elmo("mini")
-    with pytest.raises(ElmoFastError, match=r"^ElmoTokenEmbedder also needs weight_file; .* None as weight_file$"):
+    with pytest.raises(ElmoFastError, match=r"^ElmoTokenEmbedder: .* argument: 'weight_file'; .* None as weight_file$"):
         ElmoTokenEmbedder(options_file="mini")
     for number in (-1, None, "1"):
         with pytest.raises(
@@ -156,6 +156,7 @@ CALLS = {
     "Elmo, word_inputs": (lambda elmo, x: elmo(IDS, x), torch.ones(2, 7, dtype=torch.int64)),
     "ElmoTokenEmbedder": (lambda elmo, x: ElmoTokenEmbedder(None, None, module=elmo._elmo_lstm)(x), IDS),
     "BiLM": (lambda elmo, x: elmo._elmo_lstm(x, stateful=False), IDS),
+    "BiLM, graphs": (lambda elmo, x: BiLM("mini", cuda_graphs=True)(x), IDS),
     "CharacterEncoder": (lambda elmo, x: elmo._elmo_lstm.encoder(x), IDS),
     "ElmoLstm": (lambda elmo, x: elmo._elmo_lstm._elmo_lstm(x, MASK, stateful=False), VECTORS),
     "ElmoLstm, mask": (lambda elmo, x: elmo._elmo_lstm._elmo_lstm(VECTORS, x, stateful=False), MASK),

@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 
 from elmo_fast.modules import ElmoLstm
@@ -51,6 +52,8 @@ def test_resetting_some_rows():
     for old, new in zip(before, lstm._states, strict=True):
         assert not new[:, 1].any()
         assert torch.equal(new[:, [0, 2]], old[:, [0, 2]])
+    with pytest.raises(RuntimeError, match="shape"):
+        lstm.reset_states(torch.tensor([True]))  # broadcast, it would reset all
 
 
 def test_state_is_detached_follows_the_inputs_and_is_no_parameter():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.modules import BiLM, Elmo
-from elmo_fast.modules.losses import FullSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast.modules.losses import FullSoftmaxLoss, SampledSoftmaxLoss
 from elmo_fast.static import Vectors
 from elmo_fast.tasks.features import StaticFeatures
 from elmo_fast.text import batch_to_ids
@@ -95,8 +95,8 @@ def vocabulary(size):
 
 @pytest.mark.parametrize(
     "loss",
-    [FullSoftmaxLoss(9, 4), SampledSoftmaxLoss(9, 4, 3), NegativeSamplingLoss(9, 4, 3, torch.arange(9))],
-    ids=["full", "sampled", "negative"],
+    [FullSoftmaxLoss(9, 4), SampledSoftmaxLoss(9, 4, 3)],
+    ids=["full", "sampled"],
 )
 def test_losses_on_meta(loss):
     """A shape, and gradients."""

@@ -68,7 +68,7 @@ def test_eight_threads_that_share_a_cache_get_what_one_gets(files, hurried, nati
         if not torch.equal(each, expected[i])
     ]
     assert wrong == []
-    assert len(cache) == CACHE
+    assert len(cache._slots) == CACHE
 
 
 def test_a_stateful_module_rejects_concurrent_threads_but_not_in_turn(files):

@@ -52,7 +52,6 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | N
     """A GPU of this capability (None: no GPU), a torch for CUDA and a Triton that compiles, as far as these tell."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(_triton, "_CAPABILITIES", {})
     monkeypatch.setattr(_triton, "WHY_NOT", None)

@@ -48,15 +48,6 @@ class BilmNumpy:
                 tokens[b, t] = self.token_vector(characters)
         return self.run_lstms(tokens, lengths), lengths
 
-    def embed_ids(self, ids):
-        """For a model of word ids: lists of rows of `embedding`, with boundaries -> as embed_with_boundaries."""
-        lengths = [len(row) for row in ids]
-        table = self.weights["embedding"]
-        tokens = np.zeros((len(ids), max(lengths), table.shape[1]))
-        for b, row in enumerate(ids):
-            tokens[b, : len(row)] = table[row]
-        return self.run_lstms(tokens, lengths), lengths
-
     def characters(self, word):
         """Ids of one token before padding: begin-of-word, at most slots - 2 bytes, end-of-word."""
         slots = self.options["char_cnn"]["max_characters_per_token"]

@@ -55,14 +55,14 @@ def block(entries, every=16):
     return data + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
 
 
-def table(entries, most=20, kind=0):
-    """A table of sorted entries, at most `most` in a block; kind: the byte that says how a block is compressed."""
+def table(entries, most=20):
+    """A table of sorted entries, at most `most` in a block; none is compressed."""
     content, index = b"", []
 
     def put(data):
         nonlocal content
         handle = varint(len(content)) + varint(len(data))
-        content += data + bytes([kind]) + struct.pack("<I", masked(data + bytes([kind])))
+        content += data + b"\0" + struct.pack("<I", masked(data + b"\0"))
         return handle
 
     for first in range(0, len(entries), most):
@@ -81,16 +81,12 @@ def entry(array, shard, offset):
     return field(1, dtype) + field(2, shape) + field(3, shard) + field(4, offset) + field(5, len(data)) + checksum
 
 
-def write_bundle(prefix, arrays, shards=1, header=b"", extra=None, **how):
-    """Writes `prefix`.index and its shards; the arrays are dealt out to the shards in turn.
-
-    header: more fields of the header; extra: name -> more fields of its entry, of which the last counts.
-    """
-    contents, entries = [b""] * shards, [(b"", field(1, shards) + field(3, field(1, 1)) + header)]
+def write_bundle(prefix, arrays, shards=1, **how):
+    """Writes `prefix`.index and its shards; the arrays are dealt out to the shards in turn."""
+    contents, entries = [b""] * shards, [(b"", field(1, shards) + field(3, field(1, 1)))]
     for i, name in enumerate(sorted(arrays)):
         array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
-        message = entry(array, i % shards, len(contents[i % shards])) + (extra or {}).get(name, b"")
-        entries.append((name.encode(), message))
+        entries.append((name.encode(), entry(array, i % shards, len(contents[i % shards]))))
         contents[i % shards] += array.tobytes()
     for number, content in enumerate(contents):
         prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{shards:05d}").write_bytes(content)
