@@ -54,7 +54,7 @@ def run_eval(options: _EvalOptions) -> None:
 
     counts = _common.arguments(options, "batch_size", "unroll_steps", "worst")
     check_counts(**{f"--{name}": value for name, value in counts.items()})
-    model, device = load_language_model(options)
+    model = load_language_model(options)
     vocabulary = model.vocabulary
     source = options.test_prefix
     with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
@@ -64,7 +64,6 @@ def run_eval(options: _EvalOptions) -> None:
             perplexity = evaluate(
                 model,
                 corpus,
-                device=device,
                 per_sentence=options.per_sentence is not None or options.worst is not None,
                 progress=progress.add,
                 **_common.arguments(options, "batch_size", "unroll_steps"),
@@ -94,8 +93,8 @@ def run_eval(options: _EvalOptions) -> None:
         write_json(options.output, figures, indent=2)
 
 
-def load_language_model(options: Predicting) -> tuple[Any, Any]:
-    """Check the options; return the language model, which knows its vocabulary, and its device."""
+def load_language_model(options: Predicting) -> Any:
+    """Check the options; return the language model, which knows its vocabulary."""
     from elmo_fast.checkpoints import VOCABULARY, file_beside
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
@@ -118,7 +117,7 @@ def load_language_model(options: Predicting) -> tuple[Any, Any]:
     if named is not None and own is not None and Vocabulary.read(own).words != vocabulary.words:
         raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
     model.vocabulary = vocabulary
-    return model, device
+    return model
 
 
 def _read(text: str, vocabulary: Any, reading: Any) -> Any:
@@ -127,10 +126,7 @@ def _read(text: str, vocabulary: Any, reading: Any) -> Any:
 
     if not is_prepared(text):
         return read_corpus(text, vocabulary, **reading)
-    corpus = open_corpus(text)
-    if corpus.vocabulary.words != vocabulary.words:
-        raise ElmoFastError(f"--test_prefix {text} was prepared with a different vocabulary than the model's")
-    return corpus
+    return open_corpus(text, vocabulary=vocabulary)
 
 
 def _write_table(path: str, lines: Any, words: Any, losses: Any) -> None:
@@ -206,7 +202,7 @@ def run_fill(options: _FillOptions) -> None:
     check_counts(**{"--sample": options.sample})
     if options.sample is None and not options.sentence.strip():
         raise ElmoFastError("SENTENCE must hold a sentence, as in 'the ___ of the river .'; got nothing")
-    model, _ = load_language_model(options)
+    model = load_language_model(options)
     tokens = _tokens(options, model)
     if "___" in tokens and (options.scores or options.sample is not None):
         raise ElmoFastError("--scores and --sample fill no gap and would read ___ as a word; leave it out, or them")

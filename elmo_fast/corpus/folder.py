@@ -57,6 +57,7 @@ def _meta_in(folder: pathlib.Path) -> dict[str, Any]:
 
 
 _ADVICE = "copy the folder again from an intact one, or prepare the text again with --overwrite"
+_OF_A_RUN = " (for a run: another save_dir)"
 
 
 def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
@@ -153,36 +154,41 @@ def heldout_of(folder: Path) -> pathlib.Path:
     return pathlib.Path(f"{os.path.realpath(folder)}-heldout")
 
 
-def open_corpus(folder: Path, tokenizer: str | None = None, heldout_share: float = 0.0) -> Corpus:
+def open_corpus(
+    folder: Path, tokenizer: str | None = None, heldout_share: float = 0.0, vocabulary: Vocabulary | None = None
+) -> Corpus:
     """Return the corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
 
-    Every file is always read once, and its SHA-256 compared with the recorded one. tokenizer, heldout_share: that the
-    text must have been prepared with; None and 0: any.
+    Every file is always read once, and its SHA-256 compared with the recorded one. tokenizer, heldout_share,
+    vocabulary: that the text must have been prepared with; None and 0: any.
 
-    Raises ElmoFastError naming the file that is missing, damaged or of another version, or the other tokenizer.
+    Raises ElmoFastError naming the file that is missing, damaged or of another version, or what is different.
     """
 
     def read(place: pathlib.Path) -> Corpus:
         meta = _meta_in(place)
+        actual, share = (meta["made from"].get(name) for name in ("tokenizer", "heldout_share"))
+        if tokenizer not in (None, actual or "whitespace"):
+            raise ElmoFastError(
+                f"{folder} was prepared with the tokenizer {actual or 'whitespace'}, not {tokenizer}; give "
+                f"tokenizer={actual or 'whitespace'}, or prepare the text again in another folder{_OF_A_RUN}"
+            )
+        if heldout_share not in (0, share):
+            raise ElmoFastError(
+                f"{folder} was prepared with heldout_share {share or 0}, not {heldout_share}: it would train on lines "
+                f"that are to be held out; give heldout_share={share or 0}, or prepare the text again in another folder"
+            )
         shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
         check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *shards], _ADVICE)
-        return as_written(place, meta)
+        corpus = as_written(place, meta)
+        if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
+            raise ElmoFastError(
+                f"{folder} was prepared with a different vocabulary than the model's; give its vocab.txt as vocab_file "
+                f"to train a new model, or prepare the text again with the model's, in another folder{_OF_A_RUN}"
+            )
+        return corpus
 
-    corpus = read_folder(folder, [META], read, _ADVICE)
-    actual = corpus.tokenizer or "whitespace"
-    if tokenizer is not None and tokenizer != actual:
-        raise ElmoFastError(
-            f"{folder} was prepared with the tokenizer {actual}, not {tokenizer}; give tokenizer={actual}, or prepare "
-            "the text again in another folder (for a run: another save_dir)"
-        )
-    if heldout_share and heldout_share != (
-        share := read_meta(pathlib.Path(folder))["made from"].get("heldout_share", 0)
-    ):
-        raise ElmoFastError(
-            f"{folder} was prepared with heldout_share {share}, not {heldout_share}: it would train on lines that are "
-            f"to be held out; give heldout_share={share}, or prepare the text again in another folder"
-        )
-    return corpus
+    return read_folder(folder, [META], read, _ADVICE)
 
 
 def as_written(place: pathlib.Path, meta: dict[str, Any]) -> Corpus:

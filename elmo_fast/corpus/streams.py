@@ -149,10 +149,6 @@ class StreamBatch(NamedTuple):
     samples: Any = None
 
 
-# Types, targets, distinct words and samples of a step.
-Windows = tuple[Tensor, Tensor, list[DistinctWords], Any]
-
-
 class Stream:
     """The batches of rows [first_row, first_row + row_count) of R: a function of corpus, seed, R, T, epoch and step.
 
@@ -189,13 +185,13 @@ class Stream:
         self._slab_steps = max(1, min(self.steps_per_epoch, SLAB // (2 * row_count * unroll_steps)))
         self._shards = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
         self._parts, self._sample = distinct_parts, sample
-        self._lengths = (
-            np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32) if distinct_parts else None
-        )
+        self._type_bytes = None
+        if distinct_parts:
+            self._type_bytes = np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32)
         self._epoch: tuple[int, Epoch] | None = None
-        self._slab: tuple[tuple[int, int], list[Windows]] | None = None
+        self._slab: tuple[tuple[int, int], list[StreamBatch]] | None = None
         self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
-        self._next: tuple[tuple[int, int], Future[list[Windows]]] | None = None
+        self._next: tuple[tuple[int, int], Future[list[StreamBatch]]] | None = None
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> StreamBatch:
@@ -203,40 +199,30 @@ class Stream:
         slab, turn = divmod(step, self._slab_steps)
         if self._slab is None or self._slab[0] != (epoch, slab):
             began = time.perf_counter()
-            self._slab = (epoch, slab), self._windows_of(epoch, slab)
+            self._slab = (epoch, slab), self._batches_of(epoch, slab)
             self.waited += time.perf_counter() - began
-        types, targets, distinct, samples = self._slab[1][turn]
-        words = min(self.rows * self.unroll_steps, self.corpus.positions - self.rows * self.unroll_steps * step)
-        return StreamBatch(types, targets, self._filled(step), words, distinct, samples)
+        return self._slab[1][turn]
 
-    def _filled(self, step: int) -> npt.NDArray[np.int64]:
-        if step + 1 < self.steps_per_epoch:
-            return np.full(len(self._low), self.unroll_steps)
-        return np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps)
-
-    def _windows_of(self, epoch: int, slab: int) -> list[Windows]:
-        """Return the windows of each step of one slab; prefetches the next slab."""
+    def _batches_of(self, epoch: int, slab: int) -> list[StreamBatch]:
+        """Return the batches of one slab; prefetches the next slab."""
         if self._thread is None:
             return self._read(epoch, slab)
         if self._next is not None and self._next[0] == (epoch, slab):
-            windows = self._next[1].result()
+            batches = self._next[1].result()
         else:
-            windows = self._thread.submit(self._read, epoch, slab).result()
-        after = (epoch, slab + 1) if self._steps_of(slab)[1] < self.steps_per_epoch else (epoch + 1, 0)
+            batches = self._thread.submit(self._read, epoch, slab).result()
+        after = (epoch, slab + 1) if (slab + 1) * self._slab_steps < self.steps_per_epoch else (epoch + 1, 0)
         self._next = after, self._thread.submit(self._read, *after)
-        return windows
+        return batches
 
-    def _steps_of(self, slab: int) -> tuple[int, int]:
-        first = slab * self._slab_steps
-        return first, min(first + self._slab_steps, self.steps_per_epoch)
-
-    def _read(self, epoch: int, slab: int) -> list[Windows]:
+    def _read(self, epoch: int, slab: int) -> list[StreamBatch]:
         self.corpus.check_unchanged()
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = None  # do not keep two orders in memory
             self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
-        order = self._epoch[1]
-        first, last = (step * self.unroll_steps for step in self._steps_of(slab))
+        order, begin = self._epoch[1], slab * self._slab_steps
+        steps = range(begin, min(begin + self._slab_steps, self.steps_per_epoch))
+        first, last = begin * self.unroll_steps, steps.stop * self.unroll_steps
         width = last - first + 1
         forward = order.runs(
             np.minimum(self._low + first, self._high), np.minimum(self._low + last, self._high), width, backward=False
@@ -246,24 +232,22 @@ class Stream:
         )
         places, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
         numbers = gather_runs(self._shards, places, lengths, len(forward[0]))
-        steps = (last - first) // self.unroll_steps
-        types, targets = windows(numbers, self.corpus.vocabulary, len(self._low), steps)
-        if self._steps_of(slab)[1] == self.steps_per_epoch:
+        types, targets = windows(numbers, self.corpus.vocabulary, len(self._low), len(steps))
+        filled = [np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps) for step in steps]
+        if steps.stop == self.steps_per_epoch:
             # The place after a row's last is what the last place predicts.
-            filled = torch.from_numpy(self._filled(self.steps_per_epoch - 1))
-            beyond = torch.arange(self.unroll_steps, device="cpu") >= filled[:, None]
+            beyond = torch.arange(self.unroll_steps, device="cpu") >= torch.from_numpy(filled[-1])[:, None]
             for way, marker in enumerate((self.corpus.vocabulary.bos, self.corpus.vocabulary.eos)):
                 types[-1, way].masked_fill_(beyond, marker)
-        number = epoch * self.steps_per_epoch + self._steps_of(slab)[0]
-        return [
-            (*pair, self._distinct(pair[0]), self._sample(number + turn))
-            for turn, pair in enumerate(zip(types.unbind(), targets.unbind(), strict=True))
-        ]
-
-    def _distinct(self, types: Tensor) -> list[DistinctWords]:
-        if self._lengths is None:
-            return []
-        return [DistinctWords.of(part.numpy(), self._lengths) for part in types.chunk(self._parts, dim=1)]
+        batches, most = [], self.rows * self.unroll_steps
+        for step, read, predicted, places_filled in zip(steps, types, targets, filled, strict=True):
+            distinct = []
+            if self._type_bytes is not None:
+                distinct = [DistinctWords.of(each.numpy(), self._type_bytes) for each in read.chunk(self._parts, dim=1)]
+            words = min(most, self.corpus.positions - most * step)
+            samples = self._sample(epoch * self.steps_per_epoch + step)
+            batches.append(StreamBatch(read, predicted, places_filled, words, distinct, samples))
+        return batches
 
 
 def gather_runs(shards: list[Tensor], first: Tensor, lengths: Tensor, upward: int) -> Tensor:

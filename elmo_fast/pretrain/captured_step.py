@@ -1,6 +1,6 @@
 """Training steps replayed from CUDA graphs: the host copies what changes in one copy, and launches once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -18,34 +18,28 @@ Outcome = tuple[Tensor, Tensor, Tensor]
 """Numbers to report, and the state after: h and c."""
 
 
-class _Packed:
-    """Tensors of a nested structure, on the host, in one block of bytes; None stays None."""
+def _packed(inputs: Any, device: torch.device) -> tuple[Tensor, Hashable, Callable[[Tensor], Any]]:
+    """Return a nested structure's tensors, on the host, in one block of bytes; their shapes and dtypes; and `opened`.
 
-    def __init__(self, inputs: Any, *, pinned: bool) -> None:
-        leaves, self.structure = pytree.tree_flatten(inputs)
-        tensors = [leaf for leaf in leaves if leaf is not None]
-        self.specs = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        self.is_tensor = tuple(leaf is not None for leaf in leaves)
-        self.bytes = pack_together(tensors, pinned=pinned)
+    opened: views a copy of the bytes as the structure, and holds no tensor. None stays None.
+    """
+    leaves, structure = pytree.tree_flatten(inputs)
+    tensors = [leaf for leaf in leaves if leaf is not None]
+    specs, is_tensor = [(tensor.shape, tensor.dtype) for tensor in tensors], [leaf is not None for leaf in leaves]
 
-    @property
-    def opened(self) -> Callable[[Tensor], Any]:
-        """Return the function that views a copy of the bytes as the structure; it holds no tensor."""
-        specs, is_tensor, structure = self.specs, self.is_tensor, self.structure
+    def opened(memory: Tensor) -> Any:
+        parts = iter(parts_of(memory, specs))
+        return pytree.tree_unflatten([next(parts) if each else None for each in is_tensor], structure)
 
-        def inputs_in(memory: Tensor) -> Any:
-            parts = iter(parts_of(memory, specs))
-            return pytree.tree_unflatten([next(parts) if each else None for each in is_tensor], structure)
-
-        return inputs_in
+    return pack_together(tensors, pinned=device.type == "cuda"), (*specs, *is_tensor), opened
 
 
 def sent_inputs(inputs: Any, device: torch.device) -> Any:
     """Return a nested structure of the host's tensors on a device: to a GPU by one copy, for which nothing waits."""
     if device.type == "cpu":
         return inputs
-    packed = _Packed(inputs, pinned=True)
-    return packed.opened(packed.bytes.to(device, non_blocking=True))
+    packed, _, opened = _packed(inputs, device)
+    return opened(packed.to(device, non_blocking=True))
 
 
 class CapturedStep:
@@ -76,11 +70,38 @@ class CapturedStep:
         specs = [(each.shape, each.dtype) for each in state]
         if self.carried is None or specs != [(each.shape, each.dtype) for each in self.carried]:
             self.carried = state[0].new_zeros(state[0].shape), state[1].new_zeros(state[1].shape)
-        packed = _Packed(inputs, pinned=device.type == "cuda")
+        carried, (packed, key, opened) = self.carried, _packed(inputs, device)
+
+        def function(memory: Tensor) -> _graphs.Pieces:
+            numbers, *after = yield from _graphs.pieces_of(self.launches, opened(memory), carried)
+            for into, new in zip(carried, after, strict=True):
+                into.copy_(new)
+            return (numbers,)
+
+        def fill(memory: list[Tensor]) -> None:
+            memory[0].copy_(packed, non_blocking=True)
+
+        def ready(entry: _graphs.Entry) -> Callable[[], Outcome]:
+            # Memory first: where there is none, the step is eager, and must not have been taken.
+            numbers = torch.empty_like(entry.outputs[0])
+            for into, each in zip(carried, state, strict=True):
+                if each is not into:  # else a graph has left it where graphs read it
+                    into.copy_(each)
+            fill(entry.inputs)
+
+            def replay() -> Outcome:
+                entry.replay()
+                numbers.copy_(entry.outputs[0])
+                return numbers, *carried
+
+            return replay
+
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
-            if (outcome := self._replayed(packed, state, device)) is not None:
-                return outcome
-            on_device = packed.opened(packed.bytes.to(device, non_blocking=True))
+            specs = [(packed.shape, packed.dtype)]
+            replay = self.graphs.run(key, self._places(), device, function, specs, fill, ready)
+            if replay is not None:
+                return replay()
+            on_device = opened(packed.to(device, non_blocking=True))
             return _graphs.run_pieces(self.launches, on_device, state)  # type: ignore[return-value]
 
     def _places(self) -> list[tuple[int, torch.dtype, int]]:
@@ -90,41 +111,6 @@ class CapturedStep:
         weights = [(each, -1 if each.requires_grad else each._version) for each in (*self.weights, *self.buffers)]
         others = [(each, -1) for each in (*sums, *(self.carried or ()))]
         return [(each.data_ptr(), each.dtype, version) for each, version in (*weights, *others)]
-
-    def _replayed(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome | None:
-        """Replay a step; None if it must be launched instead, of which nothing has been done."""
-        opened = packed.opened
-
-        def function(memory: Tensor) -> _graphs.Pieces:
-            assert self.carried is not None
-            numbers, *after = yield from _graphs.pieces_of(self.launches, opened(memory), self.carried)
-            for into, new in zip(self.carried, after, strict=True):
-                into.copy_(new)
-            return (numbers,)
-
-        def fill(memory: list[Tensor]) -> None:
-            memory[0].copy_(packed.bytes, non_blocking=True)
-
-        def ready(entry: _graphs.Entry) -> Callable[[], Outcome]:
-            # Memory first: where there is none, the step is eager, and must not have been taken.
-            numbers = torch.empty_like(entry.outputs[0])
-            assert self.carried is not None
-            for into, each in zip(self.carried, state, strict=True):
-                if each is not into:  # else a graph has left it where graphs read it
-                    into.copy_(each)
-            fill(entry.inputs)
-
-            def replay() -> Outcome:
-                entry.replay()
-                numbers.copy_(entry.outputs[0])
-                assert self.carried is not None
-                return numbers, *self.carried
-
-            return replay
-
-        key, specs = (packed.specs, packed.is_tensor), [(packed.bytes.shape, packed.bytes.dtype)]
-        replay = self.graphs.run(key, self._places(), device, function, specs, fill, ready)
-        return None if replay is None else replay()
 
     def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs

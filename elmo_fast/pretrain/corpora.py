@@ -58,17 +58,12 @@ def open_training_corpus(
     was prepared with has changed since the run's first checkpoint. Before that the text is prepared again.
     """
     if is_prepared(data.train_prefix):
-        return _opened(pathlib.Path(data.train_prefix), vocabulary, tokenizer, data.heldout_share)
+        return open_corpus(data.train_prefix, tokenizer, data.heldout_share, vocabulary)
     target = folder / CORPUS_FOLDER
-    if not is_prepared(target) and saved_steps(folder):
-        raise ElmoFastError(
-            f"the run in {folder} was started on a prepared corpus, and train_prefix {data.train_prefix!r} is none; "
-            "name that corpus, or give another save_dir"
-        )
     if is_prepared(target):
         try:
             check_text(data, vocabulary is None, folder)
-            return _opened(target, vocabulary, tokenizer, data.heldout_share)
+            return open_corpus(target, tokenizer, data.heldout_share, vocabulary)
         except ElmoFastError as error:
             if saved_steps(folder):
                 raise
@@ -88,16 +83,6 @@ def open_training_corpus(
         tokenizer=tokenizer, heldout_share=data.heldout_share, overwrite=True, progress=progress, report=report,
         **data.reading,
     )  # fmt: skip
-
-
-def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None, heldout_share: float) -> Corpus:
-    corpus = open_corpus(target, tokenizer, heldout_share)
-    if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
-        raise ElmoFastError(
-            f"{target} was prepared with another vocabulary than that of vocab_file or, without one, of init_from; "
-            "give another save_dir or, for a folder that elmo-fast prepare wrote, its vocab.txt as vocab_file"
-        )
-    return corpus
 
 
 def prepared_folder(data: DataConfig, folder: pathlib.Path) -> pathlib.Path:
@@ -133,11 +118,7 @@ def open_heldout_corpus(
         return None
     if not is_prepared(prefix):
         return read_corpus(str(prefix), training.vocabulary, training.tokenizer, **data.reading)
-    corpus = open_corpus(prefix)
-    if corpus.vocabulary.words != training.vocabulary.words:
-        raise ElmoFastError(
-            f"heldout_prefix {prefix}: prepared with another vocabulary than the training text; use that"
-        )
+    corpus = open_corpus(prefix, vocabulary=training.vocabulary)
     if data.heldout_share:
         report(heldout_line(corpus, training))
     return corpus

@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_fast._runtime.devices import to_device_together
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.streams import Stream, StreamBatch
-from elmo_fast.errors import ElmoFastError, printable
+from elmo_fast.errors import ElmoFastError, check_counts, printable
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._packed import owned_weights
 from elmo_fast.pretrain.language_model import GAP, LanguageModel, make_input_reader
@@ -77,7 +77,6 @@ def evaluate(
     batch_size: int = ROWS,
     unroll_steps: int = STEPS,
     chunk_bytes: int = EVALUATED_AT_ONCE,
-    device: torch.device | str = "cpu",
     per_sentence: bool = False,
     progress: Callable[[int], None] | None = None,
     processes: Processes | None = None,
@@ -91,10 +90,11 @@ def evaluate(
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
+    check_counts(batch_size=batch_size, unroll_steps=unroll_steps)
     if corpus.tokens == 0:
         raise ElmoFastError("the text to evaluate contains no words; every line is blank")
     model.check_vocabulary(corpus.vocabulary, "the text's vocabulary")
-    rows, processes = min(batch_size, corpus.sentences), processes or Processes()
+    rows, processes, device = min(batch_size, corpus.sentences), processes or Processes(), model.softmax_weight.device
     total = torch.zeros(2, dtype=torch.float64, device=device)
     each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)
     first, last = (number * rows // processes.size for number in (processes.rank, processes.rank + 1))
@@ -106,7 +106,7 @@ def evaluate(
             seed=None,
             first_row=first,
             row_count=last - first,
-            ahead=torch.device(device).type != "cpu",
+            ahead=device.type != "cpu",
         )
         bounds = stream.row_bounds[first : last + 1]
         training = model.training
@@ -125,7 +125,7 @@ def evaluate(
                     progress(int(batch.filled.sum()))
         finally:
             model.train(training)
-    _graphs.release(torch.device(device))  # what runs next may need their memory
+    _graphs.release(device)  # what runs next may need their memory
     ahead, back = (processes.sum_(total) / corpus.positions).tolist()
     sentences = None
     if per_sentence:
@@ -136,7 +136,7 @@ def evaluate(
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
-    device = next(model.parameters()).device
+    device = model.softmax_weight.device
     reader, state, steps = make_input_reader(model.options, stream.corpus, device), None, stream.unroll_steps
     cache, call = model.bilm.encoder.new_cache(), object()
     for step in range(stream.steps_per_epoch):

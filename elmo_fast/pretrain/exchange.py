@@ -85,20 +85,16 @@ class Exchange:
         return torch.cat([ids, ids.new_full((missing,), table.parameters[0].shape[0])])
 
     def _together(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Copy dense gradients behind each other, one tensor per dtype, of which they become views."""
-        kinds: dict[object, list[Tensor]] = {}
-        for parameter in parameters:
-            if parameter.grad is not None:
-                kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
-        flats = []
-        for some in kinds.values():
-            kind = tuple((id(parameter), parameter.numel()) for parameter in some)
-            flat = torch.cat([gradient.flatten() for gradient in _gradients(some)], out=self.memory.get(kind))
-            self.memory[kind] = flat
-            for parameter, part in zip(some, flat.split([each.numel() for each in some]), strict=True):
-                parameter.grad = part.view_as(parameter)
-            flats.append(flat)
-        return flats
+        """Copy dense gradients behind each other into one tensor, of which they become views."""
+        some = [parameter for parameter in parameters if parameter.grad is not None]
+        if not some:
+            return []
+        kind = tuple((id(parameter), parameter.numel()) for parameter in some)
+        flat = torch.cat([gradient.flatten() for gradient in _gradients(some)], out=self.memory.get(kind))
+        self.memory[kind] = flat
+        for parameter, part in zip(some, flat.split([each.numel() for each in some]), strict=True):
+            parameter.grad = part.view_as(parameter)
+        return [flat]
 
 
 def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:

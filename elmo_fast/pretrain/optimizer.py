@@ -24,9 +24,9 @@ from elmo_fast.pretrain.language_model import LanguageModel
 class AdaGrad(torch.optim.Adagrad):
     """AdaGrad as TensorFlow has it: `a += g²; w -= lr·g / √a`, with `a` starting above zero and no ε.
 
-    Dense gradients go through `ops.adagrad_`, which never waits for a GPU. A sparse gradient touches only its rows: the
-    rows of one id are summed before they are squared (Duchi et al. 2011; bilm-tf sums over directions and towers the
-    same way).
+    Parameters are on one device and of one dtype. Dense gradients go through `ops.adagrad_`, which never waits for a
+    GPU. A sparse gradient touches only its rows: the rows of one id are summed before they are squared (Duchi et al.
+    2011; bilm-tf sums over directions and towers the same way).
 
     params: what to train; learning_rate: step size; initial_accumulator_value: where `a` starts, above 0; backend: of
     the ops, "auto", "native", "triton" or "reference".
@@ -97,7 +97,7 @@ class AdaGrad(torch.optim.Adagrad):
             trained = [parameter for parameter in group["params"] if parameter.grad is not None]
             if trained and trained[0].device.type != "cpu" and not isinstance(rate, Tensor):
                 rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all
-            dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
+            dense = list[tuple[Tensor, Tensor, Tensor]]()
             for parameter in trained:
                 accumulator, gradient = self.state[parameter]["sum"], parameter.grad
                 if gradient.is_sparse:
@@ -105,10 +105,9 @@ class AdaGrad(torch.optim.Adagrad):
                     order, factor = (orders or {}).get(parameter), _factor(scale, gradient)
                     adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
                 else:
-                    each = parameter, accumulator, gradient
-                    dense.setdefault((gradient.device, gradient.dtype), []).append(each)
-            for some in dense.values():
-                weights, sums, gradients = (list(column) for column in zip(*some, strict=True))
+                    dense.append((parameter, accumulator, gradient))
+            if dense:
+                weights, sums, gradients = (list(column) for column in zip(*dense, strict=True))
                 adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
 
 
@@ -177,10 +176,8 @@ def _global_norm(
     """Return the norm of all gradients, [] on their device, and the orders in which sparse ones were merged."""
     if not parameters:
         return torch.zeros((), device="cpu"), {}
-    squares: list[Tensor] = []
-    orders: dict[Tensor, RowOrder] = {}
+    squares, dense, orders = list[Tensor](), list[Tensor](), dict[Tensor, RowOrder]()
     others = {parameter: table for table in tables for parameter in table}
-    dense: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for parameter in parameters:
         gradient = parameter.grad
         assert gradient is not None
@@ -190,10 +187,10 @@ def _global_norm(
             order = orders[parameter] = known[0] if known else row_order(ids, words)
             squares.append(merged_square_norm(ids, gradient._values(), words, order=order, backend=backend))
         else:
-            values = gradient._values() if gradient.is_sparse else gradient
-            dense.setdefault((gradient.device, gradient.dtype), []).append(values)
-    squares += [square_norm(gradients, backend=backend) for gradients in dense.values()]
-    return torch.stack([square.to(squares[0]) for square in squares]).sum().sqrt(), orders
+            dense.append(gradient._values() if gradient.is_sparse else gradient)
+    if dense:
+        squares.append(square_norm(dense, backend=backend))
+    return torch.stack(squares).sum().sqrt(), orders
 
 
 def make_optimizer(config: OptimizerConfig, model: LanguageModel) -> torch.optim.Optimizer:

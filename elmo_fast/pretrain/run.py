@@ -202,7 +202,7 @@ class Run:
         import yaml
 
         file = self.folder / CONFIG_FILE
-        origin: str | None = yaml.safe_load(file.read_bytes()).get("init_from") if file.exists() else None
+        origin: str | None = (yaml.safe_load(file.read_bytes()) or {}).get("init_from") if file.exists() else None
         return origin
 
     def build(self, corpus: Corpus, heldout: Corpus | None, on_metrics: OnMetrics | None = None) -> Trainer:

@@ -90,8 +90,6 @@ class Trainer:
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
         self.device, self.processes = torch.device(device), processes or Processes()
         on_cpu = self.device.type == "cpu"
-        # Reading a number on a GPU forces a sync: it is done once per report.
-        self.looks_at_every_step = on_cpu
         first_row, row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
         self.stream = Stream(
             corpus,
@@ -180,29 +178,24 @@ class Trainer:
     def step(self) -> StepResult:
         """Read the next batch and update the weights once.
 
-        Raises ElmoFastError when the loss or the gradient is no longer a finite number; on a GPU the next report does,
-        and the optimizer has left the weights as they were.
+        Where the loss or the gradient is no longer finite, the optimizer leaves the weights as they were, and the next
+        report or save raises: reading a number of a GPU waits for it.
         """
         number, waited = self.progress.step, self.stream.waited
         batch = self.stream.batch(*divmod(number, self.stream.steps_per_epoch))
         for group in self.optimizer.param_groups:
             group["lr"] = rate_of_step(self.config.optimizer, self.progress.total_steps, number)
         result = self.update(batch, self.state, number)
-        if self.looks_at_every_step:
-            self.check_finite(number + 1, *map(float, result[:3]))
         self.state = result.state
         self.progress.add(result, batch.words, self.stream.waited - waited)
         return result
 
     def check_unreported(self) -> None:
-        """Raise TrainingLost unless the numbers of all steps since the last report are finite."""
+        """Raise TrainingLost unless losses and gradient's norm of all steps since the last report are finite."""
         numbers = self.progress.unreported
-        for step, each in enumerate(numbers, self.progress.step - len(numbers) + 1):
-            self.check_finite(step, *each)
-
-    def check_finite(self, step: int, forward: float, backward: float, norm: float) -> None:
-        """Raise TrainingLost unless both losses and the gradient's norm of a step, from 1, are finite."""
-        if not all(map(math.isfinite, (forward, backward, norm))):
+        for step, (forward, backward, norm) in enumerate(numbers, self.progress.step - len(numbers) + 1):
+            if all(map(math.isfinite, (forward, backward, norm))):
+                continue
             skipped = getattr(self.optimizer, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
             epoch, number = divmod(step - 1, self.stream.steps_per_epoch)
@@ -287,7 +280,7 @@ class Trainer:
         began = self.progress.seconds
         _graphs.release(self.device)  # a step's graph holds its memory
         self.perplexity = evaluate(
-            self.model, self.heldout, device=self.device, processes=self.processes, progress=self._evaluation_lines()
+            self.model, self.heldout, processes=self.processes, progress=self._evaluation_lines()
         )
         mean = self.perplexity.mean
         before, text, now = self.best, self.heldout.fingerprint, self.progress.seconds

@@ -146,6 +146,8 @@ def test_another_vocabulary_no_words_or_no_softmax_is_refused(tmp_path):
     model = toy_model(toy_config(), corpus)
     with pytest.raises(ElmoFastError, match=r"vocabulary must have the \d+ words"):
         evaluate(model, encode(TEXT, Vocabulary(WORDS)))
+    with pytest.raises(ElmoFastError, match="batch_size must be 1 or more; got 0"):
+        evaluate(model, corpus, batch_size=0)
     with pytest.raises(ElmoFastError, match="no words"):
         evaluate(model, encode([[]], corpus.vocabulary))
     with pytest.raises(ElmoFastError, match="no softmax weights"):
@@ -169,5 +171,5 @@ def test_graphs_do_not_outlive_an_evaluation_if_memory_is_short(seen, monkeypatc
         )
     assert len(graphs) == 1
     corpus = toy_corpus()
-    evaluate(toy_model(toy_config(backend="reference"), corpus).to(DEVICE), corpus, batch_size=2, device=DEVICE)
+    evaluate(toy_model(toy_config(backend="reference"), corpus).to(DEVICE), corpus, batch_size=2)
     assert len(graphs) == 0
