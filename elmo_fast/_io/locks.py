@@ -149,7 +149,7 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
 
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
-    path = folder / LOCK_FILE
+    path, is_new = folder / LOCK_FILE, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = _lock(path)
     try:
@@ -168,4 +168,6 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if is_new and os.listdir(folder) == [LOCK_FILE]:  # what failed before it wrote anything leaves no folder
+            shutil.rmtree(folder, ignore_errors=True)
         lock.release()

@@ -18,7 +18,7 @@ from tests.support.command_line import elmo_fast, forked
 REFUSED = {
     "vocab": ("--train_prefix absent-* --vocab_file v", "--train_prefix absent-*: no file matches"),
     "prepare": ("--train_prefix in.txt --out_dir texts", "texts contains other files than a prepared corpus"),
-    "pretrain": ("--train_prefix in.txt --save_dir s --device tpu", "--device must be like"),
+    "pretrain": ("--train_prefix in.txt --save_dir s --init_from absent", "absent: wanted a folder or archive"),
     "eval": ("--model M --test_prefix in.txt", "this checkpoint has no softmax weights"),
     "plot curves": ("texts", "texts is not the folder of a run"),
     "plot layers": ("in.txt", "source in.txt: not JSON text"),

@@ -47,6 +47,7 @@ def test_a_run_on_a_table_with_held_out_lines_resumes_exactly(tmp_path):
         pretrain(config_of(tmp_path, 8, column="id"), report=quiet)
     with pytest.raises(ElmoFastError, match=r"^column=x: .*a\.txt is read as text, which has no columns"):
         pretrain(toy_config(train_prefix=str(tmp_path / "a.txt"), save_dir=str(tmp_path / "b"), column="x"))
+    assert not (tmp_path / "b").exists()
     shutil.rmtree(tmp_path / "out" / "corpus-heldout")
     with pytest.raises(ElmoFastError, match=r"corpus-heldout, the lines .* held out of .*, is missing; copy it from"):
         pretrain(config_of(tmp_path, 8), report=quiet)
