@@ -165,16 +165,9 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
-    failed = True
     try:
         yield
-        failed = False
     finally:
-        # A run that failed before it wrote anything leaves no folder.
-        unused = is_new and failed and os.listdir(folder) == [path.name]
-        if unused:
-            path.unlink(missing_ok=True)
+        if is_new and os.listdir(folder) == [LOCK_FILE]:  # what failed before it wrote anything leaves no folder
+            shutil.rmtree(folder, ignore_errors=True)
         lock.release()
-        if unused:
-            with contextlib.suppress(OSError):  # another process has begun there
-                folder.rmdir()

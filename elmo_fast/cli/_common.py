@@ -147,15 +147,11 @@ def reading(options: Reading, tokenizer: str | None, text: str, queries: str | N
 
     Raises ElmoFastError for --column if neither the text nor the file of queries is a table.
     """
-    from elmo_fast.text.sources import SOURCES, Column, files_to_read
+    from elmo_fast.text.sources import check_tables, files_to_read
 
     if options.column != "text":
         files = files_to_read(text, options.format_in) + (files_to_read(queries) if queries else [])
-        if not any(issubclass(SOURCES.get(kind, Column), Column) for _, kind in files):
-            raise ElmoFastError(
-                f"--column {options.column}: {text} is read as {files[0][1]}, which has no columns; leave out "
-                "--column, or name the format of a table with --format_in"
-            )
+        check_tables(options.column, files)
     return {**arguments(options, "format_in", "column", "split"), "tokenizer": tokenizer}
 
 

@@ -1,6 +1,7 @@
 """`elmo-fast embed`, `merge`, `neighbours` and `cache-vocab`: vectors of tokens, written or searched."""
 
 import dataclasses
+import itertools
 import os
 import re
 import warnings
@@ -15,10 +16,10 @@ from elmo_fast._runtime.process import Rank, rank_of_srun, rank_of_torchrun
 from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import WHAT_IS_READ, Command, Model, Parser, Reading, flag, option
-from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
+from elmo_fast.embed.token_files import STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
-from elmo_fast.text import Source, opened_source, read_words, scan
+from elmo_fast.text import Source, opened_source, read_words
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import Column
 from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line
@@ -122,24 +123,23 @@ def run_embed(options: _EmbedOptions) -> None:
 def _embed_alone(options: _EmbedOptions, source: Source, tokenizer: str | None) -> None:
     hdf5 = options.format == "hdf5"
     keys = options.use_sentence_keys or (hdf5 and source.keyed)
-    keeps = options.format in NAMED and not options.forget_sentences
-    text = scan(source, keep_lines=keeps, as_keys=keys)
     if tokenizer is None and not source.keyed:
-        line = first_raw_line(text.lines or [], text.lengths[:LINES_LOOKED_AT].tolist())
+        first = list(itertools.islice(source.sentences(), LINES_LOOKED_AT))
+        line = first_raw_line([each.name for each in first], [len(each.tokens) for each in first])
         if line is not None:
             warnings.warn(f"{source.place(line)} {RAW_TEXT_ADVICE}", stacklevel=1)
     embedder = _common.load_embedder(options, stateful=options.stateful)
     check.remind(options.device)
-    with _common.Progress(options, int(text.lengths.sum())) as progress:
-        embedder.embed_file(
-            text,
+    with _common.Progress(options) as progress:
+        sentences = embedder.embed_file(
+            source,
             options.output_file,
             **_settings(options) | {"use_sentence_keys": keys},
             pool=options.pool,
             progress=progress.reach,
         )
     speed = int(progress.n / max(progress.seconds, 1e-9))
-    summary = f"{len(text)} sentences, {progress.n} tokens in {duration(progress.seconds)} ({speed} tok/s)"
+    summary = f"{sentences} sentences, {progress.n} tokens in {duration(progress.seconds)} ({speed} tok/s)"
     name = "standard output" if options.output_file == STANDARD_OUTPUT else options.output_file
     _common.logger().info("%s: %s", name, summary)
 

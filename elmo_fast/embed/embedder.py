@@ -303,7 +303,7 @@ class ElmoEmbedder:
 
     def embed_file(
         self,
-        input_file: TextIO | str | os.PathLike[str] | ScannedText,
+        input_file: TextIO | str | os.PathLike[str] | Source,
         output_file_path: str | os.PathLike[str],
         output_format: str = "all",
         batch_size: int | None = None,
@@ -320,9 +320,9 @@ class ElmoEmbedder:
 
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
-                memory and which is closed; or a ScannedText, of any `elmo_fast.text.Source`. One sentence per line,
-                split by the model's tokenizer (if it stores none, at white space: a file holds tokens, other than the
-                strings of `encode`); a blank line is skipped, and its vectors are an empty array.
+                memory and which is closed; or any `elmo_fast.text.Source`. One sentence per line, split by the model's
+                tokenizer (if it stores none, at white space: a file holds tokens, other than the strings of `encode`);
+                a blank line is skipped, and its vectors are an empty array.
             output_file_path: the file to write; "-" prints JSON lines on the standard output, as they are computed.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
@@ -348,7 +348,7 @@ class ElmoEmbedder:
         Raises: ElmoFastError: an unknown format, or another than the output's name says; one file for both, a text
             without sentences, a sentence that cannot name a dataset, a full disk, vectors that are not finite; OSError.
         """
-        name = None if isinstance(input_file, ScannedText) else getattr(input_file, "name", input_file)
+        name = None if isinstance(input_file, Source) else getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
         file_format = format_of(output_file_path, file_format)
@@ -356,15 +356,8 @@ class ElmoEmbedder:
         if pool is not None:
             check_choice("pool", pool, POOLS)
         named = use_sentence_keys or (file_format in NAMED and not forget_sentences)
-        if isinstance(input_file, ScannedText):
-            text = input_file
-        else:
-            tokenizer = self.elmo_bilm.options.tokenizer
-            text = scan(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
-        if (use_sentence_keys and not text.as_keys) or (named and text.lines is None):
-            option = "as_keys" if use_sentence_keys else "keep_lines"
-            name = text.source.name
-            raise ElmoFastError(f"{name} must be scanned with {option}=True, as the file is to hold its sentences")
+        tokenizer = self.elmo_bilm.options.tokenizer
+        text = scan(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
         lengths = text.lengths if pool is None else np.ones_like(text.lengths)
         layout = file_layout(self, lengths, output_format, dtype)._replace(
             names=text.lines if named else None,

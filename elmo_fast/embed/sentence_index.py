@@ -75,7 +75,7 @@ class SearchedText:
 
         sizes: batch_size and max_tokens. Raises ElmoFastError if the text has changed.
         """
-        done, words = 0, ScannedText(self.lengths, None, False, self.source).sentences()
+        done, words = 0, ScannedText(self.lengths, None, self.source).sentences()
         for batch in run_batches(bilm, words, layers, **sizes):
             yield from zip(batch.indices, batch.vectors(), strict=True)
             done += sum(map(len, batch.sentences))

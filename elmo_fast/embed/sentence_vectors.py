@@ -200,7 +200,8 @@ class _Runner:
             elif self.device.type == "cpu" and self.in_parts:
                 words, mask = encoded or self._encode(*here)
                 outputs = bilm.lstm(words, mask, stateful=self.stateful)
-                ready = functools.partial(self._joined, words, mask, outputs)  # by the thread that asks for the layers
+                # By the thread that asks for the layers.
+                ready = lambda: self._chosen(bilm.activations(words, mask, outputs))()  # noqa: E731
             elif len(here) > 1:
                 ready = self._chosen(bilm.forward_distinct(*here, stateful=self.stateful))
             else:
@@ -215,9 +216,6 @@ class _Runner:
         # mypy knows no call with one of several numbers of arguments
         encode: Any = self.bilm.context_free if len(ids) == 1 else self.bilm.encoder.forward_distinct
         return encode(*ids, cache=self.cache)
-
-    def _joined(self, words: Tensor, mask: Tensor, outputs: Tensor) -> list[Array]:
-        return self._chosen(self.bilm.activations(words, mask, outputs))()
 
     def _chosen(self, activations: Sequence[Tensor]) -> Callable[[], list[Array]]:
         # Without the begin marker; `LayerBatch.vectors` cuts at the length, and so the end marker.

@@ -20,6 +20,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.text import Vocabulary
+from elmo_fast.text.sources import check_tables, files_to_read
 
 CORPUS_FOLDER = "corpus"
 
@@ -68,6 +69,8 @@ def open_training_corpus(
             if saved_steps(folder):
                 raise
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
+    if data.column != "text":
+        check_tables(data.column, files_to_read(data.train_prefix, data.format_in))
     began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:

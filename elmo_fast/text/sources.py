@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO, TypedDict, Unpack
 
@@ -253,23 +253,6 @@ class ParquetFiles(Column):
             )
 
     def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        for rows in self._read(columns, lambda batch: batch.to_pylist(), "damaged, or no Parquet file"):
-            yield from rows
-
-    def other_columns(self) -> Any:
-        """Return the other columns; all files must have those of the first one."""
-        from pyarrow import Table, concat_tables
-
-        names = [name for name in self._library.read_schema(self.files[0]).names if name != self.column]
-        if not names:
-            return None
-        empty = self._library.read_schema(self.files[0]).empty_table().select(names).replace_schema_metadata()
-        problem = f"its columns are not those of {self.files[0]}"
-        rows = self._read(names, lambda batch: Table.from_batches([batch]).select(names).cast(empty.schema), problem)
-        return concat_tables([empty, *rows])
-
-    def _read(self, columns: list[str] | None, convert: Callable[[Any], Any], problem: str) -> Iterator[Any]:
-        """Yield batches of rows, converted; ElmoFastError names the file of one that cannot be, and the problem."""
         from pyarrow import ArrowException
 
         for path in self.files:
@@ -277,9 +260,25 @@ class ParquetFiles(Column):
                 with self._library.ParquetFile(path) as file:
                     self.check_column(file.schema_arrow.names, os.fspath(path))
                     for batch in file.iter_batches(ROWS, columns=columns):
-                        yield convert(batch)
-            except (ArrowException, UnicodeDecodeError, KeyError) as error:
+                        yield from batch.to_pylist()
+            except (ArrowException, UnicodeDecodeError) as error:
+                raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
+
+    def other_columns(self) -> Any:
+        """Return the other columns; all files must have those of the first one."""
+        from pyarrow import ArrowException, concat_tables
+
+        tables: list[Any] = []
+        for path in self.files:
+            with self._library.ParquetFile(path) as file:
+                names = [name for name in file.schema_arrow.names if name != self.column]
+                rows = file.read(names).replace_schema_metadata()
+            try:
+                tables.append(rows.select(tables[0].column_names).cast(tables[0].schema) if tables else rows)
+            except (ArrowException, KeyError) as error:
+                problem = f"its columns are not those of {self.files[0]}"
                 raise ElmoFastError(f"{os.fspath(path)}: {problem}: {error}") from error
+        return concat_tables(tables) if tables[0].column_names else None
 
 
 class HubDataset(Column):
@@ -433,6 +432,16 @@ def files_to_read(pattern: str, format_in: str | None = None) -> list[tuple[str,
     return [(path, input_format(path, format_in)) for path in files_matching(pattern)]
 
 
+def check_tables(column: str, files: Sequence[tuple[str, str]]) -> None:
+    """Raise ElmoFastError for a column if none of these files, each its path and format, is a table."""
+    if column != "text" and not any(issubclass(SOURCES.get(kind, Column), Column) for _, kind in files):
+        path, kind = files[0]
+        raise ElmoFastError(
+            f"column={column}: {path} is read as {kind}, which has no columns; leave it out, or name the format of a "
+            "table, as format_in=csv does"
+        )
+
+
 def sentences_of(pattern: str, tokenizer: str | None = None, **reading: Unpack[Reading]) -> Iterator[Sentence]:
     """Yield the sentences of all files that a pattern names (`files_to_read`), without tokens where a line is blank."""
     for path, kind in files_to_read(pattern, reading.get("format_in")):
@@ -473,12 +482,11 @@ class ScannedText:
     """Sentences that can be read again.
 
     lengths: tokens of each, [N] int64; lines: their names, if they were kept: a text's lines, the keys of a format that
-    has them; as_keys: whether these can name HDF5 datasets; source: what the sentences are read from.
+    has them; source: what the sentences are read from.
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
     lines: list[str] | None
-    as_keys: bool
     source: Source = field(repr=False)
 
     def __len__(self) -> int:
@@ -526,7 +534,7 @@ def scan(
         lengths.append(len(sentence.tokens))
         if kept_lines is not None:
             kept_lines.append(sentence.name)
-    return ScannedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
+    return ScannedText(np.array(lengths, np.int64), kept_lines, source)
 
 
 def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:

@@ -17,7 +17,7 @@ from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import ElmoLstm
-from elmo_fast.text import scan
+from elmo_fast.text.sources import TextFile
 from tests.modules.conftest import BATCHES
 from tests.support.bilm_numpy import BilmNumpy
 from tests.support.hooks import called
@@ -102,12 +102,19 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
             raise MemoryError("no ids of the seventh batch")
         return from_numpy(array)
 
+    class Text(TextFile):
+        after = 99
+
+        def sentences(self):
+            yield from super().sentences()
+            write(self.after)
+
     write(99)
-    text = scan(source, keep_lines=True)
+    text = Text(source)
     for change, error, message in (
         (lambda patch: letter.data.fill_(np.nan), ElmoFastError, "line 51 of .*in.txt gave vectors"),
         (lambda patch: patch.setattr(torch, "from_numpy", refusing), MemoryError, "no ids of the seventh batch"),
-        (lambda patch: write(70), ElmoFastError, "it had 99 lines and now has 70"),
+        (lambda patch: setattr(text, "after", 70), ElmoFastError, "it had 99 lines and now has 70"),
     ):
         with monkeypatch.context() as patch, torch_threads(count):
             change(patch)
@@ -299,11 +306,6 @@ def test_a_repeated_index_is_said_where_a_table_is_returned(files):
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
 
 
-def scanned(out, **settings):
-    out.with_name("in.txt").write_text(EMBED)
-    return scan(out.with_name("in.txt"), **settings)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -313,14 +315,6 @@ def scanned(out, **settings):
         (
             lambda e, out: e.embed_file(io.StringIO(EMBED), out, file_format="txt"),
             "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet, jsonl; got 'txt'",
-        ),
-        (
-            lambda e, out: e.embed_file(scanned(out, keep_lines=False), out),
-            "in.txt must be scanned with keep_lines=True",
-        ),
-        (
-            lambda e, out: e.embed_file(scanned(out, keep_lines=True), out, use_sentence_keys=True),
-            "in.txt must be scanned with as_keys=True",
         ),
         (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),
         (

@@ -31,6 +31,7 @@ def config_of(folder, steps, name="out", **changes):
 def test_a_run_on_a_table_with_held_out_lines_resumes_exactly(tmp_path):
     """From its prepared text, with the same held-out lines, whose number is said; other choices are refused."""
     lines = []
+    (tmp_path / "a.txt").write_text("a b\n")
     pretrain(config_of(tmp_path, 3), report=lines.append)
     resumed, whole = (pretrain(config_of(tmp_path, 6, name), report=quiet) for name in ("out", "whole"))
     assert same(resumed.model.checkpoint_state(), whole.model.checkpoint_state())
@@ -44,6 +45,9 @@ def test_a_run_on_a_table_with_held_out_lines_resumes_exactly(tmp_path):
             pretrain(config_of(tmp_path, 8, heldout_share=share), report=quiet)
     with pytest.raises(ElmoFastError, match="column was 'said', now 'id'"):
         pretrain(config_of(tmp_path, 8, column="id"), report=quiet)
+    with pytest.raises(ElmoFastError, match=r"^column=x: .*a\.txt is read as text, which has no columns"):
+        pretrain(toy_config(train_prefix=str(tmp_path / "a.txt"), save_dir=str(tmp_path / "b"), column="x"))
+    assert not (tmp_path / "b").exists()
     shutil.rmtree(tmp_path / "out" / "corpus-heldout")
     with pytest.raises(ElmoFastError, match=r"corpus-heldout, the lines .* held out of .*, is missing; copy it from"):
         pretrain(config_of(tmp_path, 8), report=quiet)

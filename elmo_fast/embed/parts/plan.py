@@ -194,4 +194,4 @@ def read_parts(source: Source, plan: Plan, numbers: Sequence[int]) -> Iterator[S
         if part.end == plan.sentences and next(sentences, None) is not None:
             raise ElmoFastError(f"{source.name}: there are more {plan.unit}s than the {plan.sentences} {other}")
         lengths = np.array([len(sentence.tokens) for sentence in own], np.int64)
-        yield ScannedText(lengths, [each.name for each in own], False, _PartOfText(source, part.first, own))
+        yield ScannedText(lengths, [each.name for each in own], _PartOfText(source, part.first, own))
