@@ -104,8 +104,7 @@ def cached_layers(
             sentences exists.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in chunks of so many.
         progress: called with the words done and all words, while they are computed.
-        report: takes sentences on the size of what is computed, on a damaged file, and on waiting; None: a warning for
-            the last two.
+        report: takes sentences on the size of what is computed, and on waiting; None: a warning for the latter.
 
     Raises: ElmoFastError: no words, or no room on the disk; OSError: the folder cannot be written.
     """

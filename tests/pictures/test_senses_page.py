@@ -95,6 +95,21 @@ def test_keys_step_to_the_next_point_or_the_one_before_and_escape_hides(browse, 
     assert {count for _, count in actual} == {1}
 
 
+def test_a_tap_beside_a_point_takes_the_nearest_and_one_elsewhere_hides(browse, page):
+    script = (
+        POINT
+        + """
+    const at = points[2].getBoundingClientRect();
+    const tap = (x, y) => document.getElementById("points").dispatchEvent(
+      new MouseEvent("click", {bubbles: true, clientX: x, clientY: y}));
+    tap(at.left - 8, at.top + 4);
+    const first = box.textContent;
+    tap(at.left - 300, at.top - 200);
+    return [first, box.hidden];"""
+    )
+    assert probed(browse, page, script) == ["line 21, cluster 2he left it", True]
+
+
 def test_the_legend_hides_and_shows_a_cluster(browse, page):
     """Its sizes and words are there; a press hides the points, a second one shows them; keys skip what is hidden."""
     script = (
