@@ -414,7 +414,7 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
         rows.append(
             f'<g class="point c{cluster}" data-cluster="{cluster}" transform="translate({x:.1f} {y:.1f})" '
             f'style="color:{colour}" tabindex="{0 if index == 0 else -1}" role="img" '
-            f'aria-label="cluster {cluster + 1}: {sentence}"><circle r="16"/><path d="{MARKERS[marker]}"/></g>'
+            f'aria-label="cluster {cluster + 1}: {sentence}"><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)
 

@@ -64,7 +64,7 @@ def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLU
     settings = {"frameon": False, "fontsize": fontsize, "loc": "outside lower center"} | settings
     most = int(figure.get_figwidth() * 72 / (0.62 * fontsize)) - 8  # characters of a line, besides a line's sample
     labels = [middle_cut(label, most) for label in entries]
-    columns = most // (8 + max(map(len, labels)))
+    columns = most // (8 + max(map(len, labels), default=0))
     legend = figure.legend(entries.values(), labels, ncols=max(1, min(columns, most_columns, len(labels))), **settings)
     legend._legend_box.align = "left"
     figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)

@@ -7,7 +7,7 @@ import torch
 
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.search import nearest
-from elmo_fast.embed.word_vectors import Vectors, load_vectors
+from elmo_fast.embed.word_vectors import load_vectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.report.page import table
 from elmo_fast.report.plan import ReportSettings
@@ -38,11 +38,6 @@ def ambiguous(uses: Uses, count: int) -> list[str]:
     tagged = ((word, [*map(len, tags.values())]) for word, tags in uses.items() if word.isalpha() and len(word) > 2)
     ranked = sorted((-counts[1], word) for word, counts in tagged if len(counts) > 1 and counts[1] >= RARE)
     return [word for _, word in ranked[:count]]
-
-
-def two_senses(word: str, uses: Uses) -> list[Token]:
-    """Return the first token of each of the two most frequent tags of a word of `uses`."""
-    return [tokens[0] for tokens in [*uses[word].values()][:2]]
 
 
 def nearest_elsewhere(text: TextTokens, tokens: Sequence[Token], topn: int) -> list[list[Token]]:
@@ -93,14 +88,11 @@ def neighbours(
     for word in words:
         asked = []
         if static is not None:
-            asked.append(["static vectors", ", ".join(_words_near(word, static, SHOWN * 2)) or "not among them"])
-        senses = two_senses(word, uses)
+            others = nearest_words(static, [word], SHOWN * 2)[0] if word in static.index else [("not among them", 0.0)]
+            asked.append(["static vectors", ", ".join(other for other, _ in others)])
+        senses = [tokens[0] for tokens in [*uses[word].values()][:2]]  # the first of each of the two most frequent tags
         for token, near in zip(senses, nearest_elsewhere(text, senses, 3 * SHOWN), strict=True):
             different = list(dict.fromkeys(map(shown, near)))  # a text may contain a sentence twice
             asked.append([f"biLM: {shown(token)}", "<br>".join(different[:SHOWN])])
         rows += [["" if number else word, *row] for number, row in enumerate(asked)]
     return table(["word", "asked", "nearest"], rows)
-
-
-def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
-    return [] if word not in static.index else [other for other, _ in nearest_words(static, [word], topn)[0]]

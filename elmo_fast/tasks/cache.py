@@ -104,8 +104,7 @@ def cached_layers(
             sentences exists.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in chunks of so many.
         progress: called with the words done and all words, while they are computed.
-        report: takes sentences on the size of what is computed, on a damaged file, and on waiting; None: a warning for
-            the last two.
+        report: takes sentences on the size of what is computed, and on waiting; None: a warning for the latter.
 
     Raises: ElmoFastError: no words, or no room on the disk; OSError: the folder cannot be written.
     """
@@ -150,9 +149,23 @@ def planned_caches(
 ) -> dict[str, "_Plan"]:
     """Report the size and the folder of all files that `cached_splits` would compute; return what it would do.
 
+    A split's file is of its sentences that are wanted or, if it exists, of all.
+
     Raises: ElmoFastError if the disk has no room for all of them.
     """
-    plans = {name: _plan(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
+    plans = dict[str, _Plan]()
+    for name, (examples, only) in splits.items():
+        sentences = texts_of(examples)
+        if not any(sentences):
+            raise ElmoFastError("examples must have at least one word; got none")
+        path = pathlib.Path(folder) / _key(model, sentences)
+        if only is not None:
+            only = text_rows(only, len(sentences) // len(examples))
+            if len(only) < len(sentences) and not path.exists():
+                sentences, only = [sentences[index] for index in only], None
+                path = path.with_name(_key(model, sentences))
+        shape = model.num_layers, sum(map(len, sentences)), model.get_output_dim()
+        plans[name] = _Plan(path, sentences, only, shape)
     missing = {plan.path: plan.shape for plan in plans.values() if not plan.path.exists()}
     if needed := 4 * sum(map(math.prod, missing.values())):
         check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
@@ -169,20 +182,6 @@ class _Plan(NamedTuple):
     sentences: Sentences
     only: Sequence[int] | None
     shape: tuple[int, int, int]
-
-
-def _plan(model: BiLM, examples: Sequence[Example], only: Sequence[int] | None, folder: pathlib.Path) -> _Plan:
-    """Plan a file of the sentences that are wanted or, if it exists, of all sentences."""
-    sentences = texts_of(examples)
-    if not any(sentences):
-        raise ElmoFastError("examples must have at least one word; got none")
-    path = folder / _key(model, sentences)
-    if only is not None:
-        only = text_rows(only, len(sentences) // len(examples))
-        if len(only) < len(sentences) and not path.exists():
-            sentences, only = [sentences[index] for index in only], None
-            path = folder / _key(model, sentences)
-    return _Plan(path, sentences, only, (model.num_layers, sum(map(len, sentences)), model.get_output_dim()))
 
 
 def _stored(path: pathlib.Path) -> LayerArray | None:

@@ -149,22 +149,16 @@ _NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
 }
 
 
-def _without_effect(config: TaskConfig) -> list[str]:
-    """Return a sentence for each field that was set and does nothing beside the others."""
-    sentences = []
-    for name, (other, takes_away, words, remedy) in _NO_EFFECT.items():
-        value = getattr(config, name)
-        if value and value != getattr(TaskConfig, name) and takes_away(getattr(config, other)):
-            sentences.append(f"--{name} does nothing with {words}: {remedy}, or leave --{name} out")
-    return sentences
-
-
 def validate(config: TaskConfig) -> None:
     """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
     # It imports torch, which the options of a command need not.
     from elmo_fast.checkpoints import missing_model
 
-    complaints, layer = field_complaints(config) + _without_effect(config), config.layer
+    complaints, layer = field_complaints(config), config.layer
+    for name, (other, takes_away, words, remedy) in _NO_EFFECT.items():
+        value = getattr(config, name)
+        if value and value != getattr(TaskConfig, name) and takes_away(getattr(config, other)):
+            complaints.append(f"--{name} does nothing with {words}: {remedy}, or leave --{name} out")
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         complaints.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:

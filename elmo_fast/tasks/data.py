@@ -24,7 +24,6 @@ from elmo_fast.tasks.formats import (
     Example,
     conllu_column,
     format_of,
-    is_number,
     read_examples,
     text_rows,
     texts_of,
@@ -171,8 +170,7 @@ def read_labelled(path: str, config: TaskConfig) -> list[Example]:
     if tags != (format in PER_WORD):
         kind = "classifier" if tags else "tagger"
         raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
-    names: dict[str, Any] = {"label_column": None if is_number(config.column) else config.label_column}
-    names["pair_column"] = config.pair_column
+    names: dict[str, Any] = {"label_column": config.label_column, "pair_column": config.pair_column}
     examples = read_examples(path, format, config.column, config.tokenizer, **names)
     if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
         column = conllu_column(path, config.column)
@@ -238,11 +236,6 @@ class Split:
         rows = [self._ids[index] + [UNSEEN] * (width - len(self._ids[index])) for index in indices]
         labels = torch.tensor(rows if self.per_word else [row[0] for row in rows], device="cpu")
         return TaskBatch(words, torch.tensor(lengths, device="cpu").to(device), labels.to(device), layers)
-
-    @property
-    def gold(self) -> list[list[str]]:
-        """The true labels of each sentence."""
-        return [example.labels for example in self.examples]
 
 
 def training_splits(

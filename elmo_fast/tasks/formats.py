@@ -257,17 +257,14 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
         yield index, filled(path, index, "the word", fields[0]), filled(path, index, "the label", fields[at])
 
 
-@contextlib.contextmanager
 def opened_table(
     path: str | os.PathLike[str], format: str, column: Column, tokenizer: str | None
-) -> Iterator[TableColumn]:
+) -> contextlib.AbstractContextManager[TableColumn]:
     """Open a table of sentences; arguments as in read_examples. Raises ElmoFastError for another format."""
     if format not in (*TABLES, "tsv"):
         raise ElmoFastError(f"{os.fspath(path)}: wanted a table, csv, jsonl, parquet or tsv; the format is {format}")
     name = TEXT_COLUMN if column is None else str(column)
-    with opened_source(path, format, column=name, tokenizer=tokenizer) as source:
-        assert isinstance(source, TableColumn)
-        yield source
+    return opened_source(path, format, column=name, tokenizer=tokenizer)  # type: ignore[return-value]
 
 
 def _of_table(

@@ -49,10 +49,6 @@ class TaskModel(nn.Module):
         loss = self.head.loss(scores, batch.labels, batch.lengths)
         return loss if self.elmo is None else loss + self.elmo.penalty()
 
-    def decode(self, scores: Tensor, batch: TaskBatch) -> list[list[int]]:
-        """Return the best labels of each sentence."""
-        return self.head.decode(scores, batch.lengths)
-
 
 def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), words: Sequence[str] = ()) -> TaskModel:
     """Return a model, its parameters drawn by torch's global generator.

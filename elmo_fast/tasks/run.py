@@ -39,6 +39,7 @@ from elmo_fast.tasks.formats import (
     PER_WORD,
     Example,
     format_of,
+    is_number,
     is_table,
     read_rows,
     suffix_format,
@@ -48,7 +49,7 @@ from elmo_fast.tasks.formats import (
 )
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores, tag_scores
-from elmo_fast.tasks.trainer import Prediction, TaskTrainer, check_settings, load_weights, predict, trained_weights
+from elmo_fast.tasks.trainer import Prediction, TaskTrainer, load_weights, predict, trained_weights
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import SHOWN_LINES
@@ -348,7 +349,6 @@ def train_task(
         warn_if_rounded(pretrained_folder(config.model))
     if config.tokenizer is None and config.model is not None and config.elmo != "none":
         config = dataclasses.replace(config, tokenizer=stored_tokenizer(pretrained_folder(config.model)))
-    check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
     for note in data.notes:
@@ -419,6 +419,8 @@ def evaluate_task(
     columns = {"column": column, "label_column": label_column, "pair_column": pair_column}
     asked = _asked(task.config, format=format, metric=metric, **columns)
     check_choice("metric", asked.metric, METRICS)
+    if label_column is None and is_number(column):
+        asked = dataclasses.replace(asked, label_column=None)
     examples = read_labelled(path, asked)
     spans = scores_spans(asked, Counter(task.labels.names))
     for note in [task.labels.unseen(examples, path), *doubts_about(examples, path, asked, spans=spans)]:

@@ -57,7 +57,7 @@ def predict(
             batch = split.batch(indices, device)
             scores = model(batch)
             shares = model.head.probabilities(scores, batch.lengths) if probabilities else [None] * len(indices)
-            for index, ids, share in zip(indices, model.decode(scores, batch), shares, strict=True):
+            for index, ids, share in zip(indices, model.head.decode(scores, batch.lengths), shares, strict=True):
                 predictions[index] = Prediction(labels.of_ids(ids), None if share is None else share.cpu())
             done += len(indices)
             if progress is not None:
@@ -97,24 +97,6 @@ def load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]
         raise CheckpointError(f"{os.fspath(path)}: is not of this configuration; {what}: {', '.join(wrong)}")
     for name, parameter in parameters.items():
         parameter.copy_(weights[name])
-
-
-def check_settings(config: TaskConfig) -> None:
-    """Raise ElmoFastError if save_dir holds a run of other settings; before anything is read or embedded for this one.
-
-    What is damaged, or of other sentences, is noticed when the run resumes.
-    """
-    path = pathlib.Path(config.save_dir, STATE)
-    if config.resume and path.exists():
-        record = read_folder(path, [POSITION_FILE], lambda state: read_json(state / POSITION_FILE, TrainingRecord))
-        refuse_other(config, record.config)
-
-
-def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
-    """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
-    if (other := changes(before, lasting(config))) or changed:
-        what = f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed})"
-        raise ElmoFastError(f"{what}; give another save_dir, or start over with --resume false")
 
 
 @dataclasses.dataclass(eq=False)
@@ -167,7 +149,7 @@ class TaskTrainer:
         return done >= self.config.epochs or bool(patience and done - best >= patience)
 
     def _resume(self) -> None:
-        """Load the state in the folder, if there is one; CheckpointError if it is damaged or of another model."""
+        """Load the state in the folder, if any; ElmoFastError if it is damaged, or of other settings or data."""
         path = self.folder / STATE
         if not (self.config.resume and path.exists()):
             return
@@ -177,8 +159,10 @@ class TaskTrainer:
 
         advice = "start over with --resume false, or remove {folder}"
         tensors, record = read_folder(path, [TENSORS_FILE, POSITION_FILE], read, advice, warns=True)
-        changed = "the sentences of train_path or dev_path, or what model or vectors hold"
-        refuse_other(self.config, record.config, changed if record.data != self._data else None)
+        if (other := changes(record.config, lasting(self.config))) or record.data != self._data:
+            what = "; ".join(other) or "the sentences of train_path or dev_path, or what model or vectors hold"
+            advice = "give another save_dir, or start over with --resume false"
+            raise ElmoFastError(f"save_dir {self.folder} holds a run of other settings ({what}); {advice}")
         parts: dict[str, dict[str, Tensor]] = {"weights": {}, "best": {}}
         for key, tensor in tensors.items():
             kind, _, name = key.partition("/")
@@ -221,8 +205,9 @@ class TaskTrainer:
 
     def scores(self, split: Split) -> Scores:
         """Return the model's scores on a split."""
-        predicted = predict(self.model, split, self.labels, self.config.batch_size)
-        return tag_scores(split.gold, [each.labels for each in predicted], spans=self.spans)
+        gold = [each.labels for each in split.examples]
+        predicted = [each.labels for each in predict(self.model, split, self.labels, self.config.batch_size)]
+        return tag_scores(gold, predicted, spans=self.spans)
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the training sentences, in the order of that epoch (from 0); the mean loss."""

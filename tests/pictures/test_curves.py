@@ -144,9 +144,11 @@ def test_the_legend_of_runs_side_by_side_shows_what_is_drawn(tmp_path):
 
 
 NO_NORM = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": None}]
+NOTHING_NAMED = [{name: value for name, value in report(2).items() if name != "sampled_perplexity"}]
+OUT_OF_RANGE = [heldout(0), report(2, 1e30), report(3), report(4, math.nan)]
 
 
-@pytest.mark.parametrize("rows", [[report(1)], [heldout(0), report(2, 1e30), report(3), report(4, math.nan)], NO_NORM])
+@pytest.mark.parametrize("rows", [[report(1)], OUT_OF_RANGE, NO_NORM, NOTHING_NAMED])
 def test_first_reports_and_numbers_out_of_range_plot_without_warning(tmp_path, rows):
     draw_curves({"a": read_metrics(written(tmp_path, *rows))}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000

@@ -1,9 +1,8 @@
 """Labels stand where nothing else does, and are left out where there is no room."""
 
 import numpy as np
-import pytest
 
-from elmo_fast.pictures.words import DISTANCES, RADIUS, place_labels
+from elmo_fast.pictures.words import RADIUS, place_labels
 
 BOUNDS = (0, 0, 400, 300)
 
@@ -30,11 +29,6 @@ def test_no_label_covers_another_or_a_point_or_leaves_the_picture():
         assert min(label[:2]) >= 0
         assert label[2] <= 400
         assert label[3] <= 300
-
-
-def test_a_lonely_point_has_its_label_at_its_right():
-    (label,) = place_labels(np.array([[200.0, 150.0]]), [(40, 10)], BOUNDS)
-    assert label == pytest.approx((200 + RADIUS + DISTANCES[0], 145, 240 + RADIUS + DISTANCES[0], 155))
 
 
 def test_the_first_words_come_first_and_it_is_the_same_every_time():

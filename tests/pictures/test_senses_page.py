@@ -51,7 +51,7 @@ def test_pointing_shows_the_sentence_and_leaving_hides_it(browse, page):
     script = (
         POINT
         + """
-    const out = [];
+    const out = [box.hidden];
     for (const point of points) {
       point.dispatchEvent(new PointerEvent("pointerenter", {pointerType: "mouse"}));
       const at = box.getBoundingClientRect(), plot = document.getElementById("plot").getBoundingClientRect();
@@ -63,16 +63,12 @@ def test_pointing_shows_the_sentence_and_leaving_hides_it(browse, page):
     return out;"""
     )
     actual = probed(browse, page, script)
-    assert actual[1::2] == [True] * 4
-    for number, (hidden, text, word, inside) in enumerate(actual[::2]):
+    assert actual[::2] == [True] * 5
+    for number, (hidden, text, word, inside) in enumerate(actual[1::2]):
         assert not hidden
         assert inside
         assert word == "left"
         assert text == f"line {10 * number + 1}, cluster {number // 2 + 1}{SENTENCES[number]}"
-
-
-def test_before_anything_is_pointed_at_no_sentence_is_shown(browse, page):
-    assert probed(browse, page, POINT + "return [box.hidden, points.length];") == [True, 4]
 
 
 def test_keys_step_to_the_next_point_or_the_one_before_and_escape_hides(browse, page):
@@ -93,6 +89,21 @@ def test_keys_step_to_the_next_point_or_the_one_before_and_escape_hides(browse, 
     lines = [text.split(",")[0].removeprefix("line ") for text, _ in actual]
     assert lines == ["11", "21", "31", "31", "21", ""]
     assert {count for _, count in actual} == {1}
+
+
+def test_a_tap_beside_a_point_takes_the_nearest_and_one_elsewhere_hides(browse, page):
+    script = (
+        POINT
+        + """
+    const at = points[2].getBoundingClientRect();
+    const tap = (x, y) => document.getElementById("points").dispatchEvent(
+      new MouseEvent("click", {bubbles: true, clientX: x, clientY: y}));
+    tap(at.left - 8, at.top + 4);
+    const first = box.textContent;
+    tap(at.left - 300, at.top - 200);
+    return [first, box.hidden];"""
+    )
+    assert probed(browse, page, script) == ["line 21, cluster 2he left it", True]
 
 
 def test_the_legend_hides_and_shows_a_cluster(browse, page):

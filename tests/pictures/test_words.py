@@ -8,6 +8,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures import words_picture
 from elmo_fast.pictures.reduction import Plane
 from elmo_fast.pictures.words import picture
+from tests.pictures.conftest import boxes
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 SIGNS = "\U0001bc00\U0001bc01\U0001bc02"  # of a shorthand that hardly a font has
@@ -16,6 +17,17 @@ SIGNS = "\U0001bc00\U0001bc01\U0001bc02"  # of a shorthand that hardly a font ha
 def random_words(count, width=12):
     rng = np.random.default_rng(0)
     return [f"word{k}" for k in range(count)], rng.normal(size=(count, width)).astype(np.float32)
+
+
+def test_labels_as_drawn_do_not_overlap_and_stand_by_their_points():
+    words, _ = random_words(80)
+    figure, placement = picture(words, Plane(np.random.default_rng(1).normal(size=(80, 2)), "how"), 80, "title")
+    (axes,) = figure.axes
+    pixels, drawn = dict(zip(words, axes.transData.transform(placement.points), strict=True)), boxes(figure, axes.texts)
+    for i, (text, box) in enumerate(zip(axes.texts, drawn, strict=True)):
+        (x, y), nearest = pixels[text.get_text()], np.clip(pixels[text.get_text()], box.min, box.max)
+        assert np.hypot(*(nearest - (x, y))) < 25
+        assert not any(box.overlaps(other) for other in drawn[:i])
 
 
 def test_the_picture_says_what_it_leaves_out():

@@ -100,3 +100,13 @@ def test_a_classifier_gives_one_label_and_ignores_unseen_ones():
     assert_close("loss", classifier.loss(scores, torch.tensor([2, 0, UNSEEN]), LENGTHS), expected)
     with pytest.raises(ElmoFastError, match="pooling must be one of max, mean, both; got 'sum'"):
         Classifier(6, 3, hidden=4, lstm_layers=1, pooling="sum")
+
+
+@pytest.mark.parametrize("head", [BiLSTM, Tagger, Classifier])
+def test_dropout_falls_while_training_alone(head):
+    """Between the layers of the BiLSTM too."""
+    x = torch.randn(3, 5, 6)
+    model = BiLSTM(6, 4, 2, dropout=0.5) if head is BiLSTM else head(6, 3, hidden=4, lstm_layers=0, dropout=0.5)
+    assert not torch.equal(model(x, LENGTHS), model(x, LENGTHS))
+    model.eval()
+    assert torch.equal(model(x, LENGTHS), model(x, LENGTHS))

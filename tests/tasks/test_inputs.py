@@ -201,6 +201,8 @@ def test_a_classifier_of_a_table_predicts_a_table(tmp_path):
     renamed.write_text(pathlib.Path(config.test_path).read_text().replace("message,source", "text,label"))
     assert evaluate_task(config.save_dir, renamed, column="text", label_column="label") == result.test
     assert evaluate_task(config.save_dir, tsv.test_path, column=0) == result.test
+    with pytest.raises(ElmoFastError, match="has no column '0'"):
+        evaluate_task(config.save_dir, tsv.test_path, column=0, label_column="source")
     given = pathlib.Path(config.test_path).read_text().splitlines()
     labels = load_task(config.save_dir).predict([line.split('"')[1] for line in given[1:]])
     out = tmp_path / "out.csv"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import register_op
-from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, check_words, checked, described
+from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, check_words, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 
 
@@ -111,7 +111,6 @@ def _reference(
 def _check(rows: Tensor, columns: Tensor, values: Tensor, weights: GloveWeights, squares: GloveWeights) -> None:
     op = "glove_"
     check_shapes(op, ("weights.words", weights.words, "V D"))
-    check_same(op, "weights.words", [weights.words], floating=True)
     num_words, dimension = weights.words.shape
     for group, tables in (("weights", weights), ("squares", squares)):
         for name, table in tables._asdict().items():
@@ -119,12 +118,11 @@ def _check(rows: Tensor, columns: Tensor, values: Tensor, weights: GloveWeights,
             check_shapes(op, (f"{group}.{name}", table, letters), V=num_words, D=dimension)
             if not table.is_contiguous():
                 raise ElmoFastError(f"{op}: {group}.{name} must be contiguous, as it is changed in place")
-    check_same(op, "values, weights and squares", [weights.words, values, *weights, *squares])
+    check_same(op, "weights, squares and values", [*weights, *squares, values], floating=True)
+    check_shapes(op, ("values", values, "Z"), ("rows", rows, "Z"), ("columns", columns, "Z"))
     for name, index in (("rows", rows), ("columns", columns)):
-        check_shapes(op, (name, index, "Z"), Z=len(values))
         check_dtype(op, name, index, torch.int32)
-        if index.device != values.device:
-            raise ElmoFastError(f"{op}: {name} must be on {values.device}, as values are; got {described(index)}")
+        check_device(op, f"{name} and values", index, values)
     check_words(op, num_words, rows=rows, columns=columns)
     if len(values) and not values.is_meta:
         low, high = (float(end) for end in values.aminmax())
