@@ -37,12 +37,6 @@ class _OutputOptions(Command):
     output_format: Format = "auto"
     """format of the output; auto: by the name"""
 
-    def __post_init__(self) -> None:
-        """Raise ElmoFastError for a name without a known format, before any long work."""
-        from elmo_fast.embed.word_vectors import format_to_write
-
-        format_to_write(self.output, self.output_format)
-
 
 def read_vectors(options: _VectorsOptions) -> Any:
     """Return the Vectors that the options name."""
@@ -65,6 +59,13 @@ def write_vectors(options: _OutputOptions, vectors: Any) -> None:
 
     save_vectors(vectors, options.output, options.output_format)
     _common.logger().info("%s: %d words, %d numbers each", options.output, len(vectors), vectors.dimension)
+
+
+def check_output(options: _OutputOptions) -> None:
+    """Raise ElmoFastError for a name without a known format, before any long work."""
+    from elmo_fast.embed.word_vectors import format_to_write
+
+    format_to_write(options.output, options.output_format)
 
 
 class _TrainOptions(Computing, _OutputOptions):
@@ -121,6 +122,7 @@ def run_train(options: _TrainOptions) -> None:
     """
     from elmo_fast import static
 
+    check_output(options)
     set_up(options)
     glove = options.algo == "glove"
     own = defaults_of(static.train_glove if glove else static.train_word2vec)
@@ -289,6 +291,7 @@ def run_convert(options: _ConvertOptions) -> None:
     .safetensors is the fastest to read.
     """
     set_up(options)
+    check_output(options)
     write_vectors(options, read_vectors(options))
 
 
@@ -325,6 +328,7 @@ def run_export(options: _ExportOptions) -> None:
     from elmo_fast.text.sources import TextFile
 
     _common.resolve_model(options)
+    check_output(options)
     if options.vocab_file is not None:
         words = [word for word in dict.fromkeys(read_words(options.vocab_file)) if word and word not in MARKERS]
         bilm = _common.load_embedder(options).elmo_bilm
