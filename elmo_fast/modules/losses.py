@@ -203,8 +203,8 @@ def _total(losses: Tensor) -> Tensor:
     return torch.stack([part.sum() for part in parts]).sum() if len(parts) > 1 else losses.sum()
 
 
-def _copy_counts(counts: Tensor, num_words: int) -> Tensor:
-    copied = torch.as_tensor(counts, device="cpu").detach().to(torch.int64, copy=True)
+def _copy_counts(counts: Tensor | None, num_words: int) -> Tensor:
+    copied = torch.as_tensor([] if counts is None else counts, device="cpu").detach().to(torch.int64, copy=True)
     if copied.shape != (num_words,) or not copied.numel() or int(copied.min()) < 0:
         raise ElmoFastError(
             f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "
@@ -500,11 +500,6 @@ def loss_of(
     """
     kind, words, dim = options.loss_kind, options.n_tokens_vocab or 0, options.lstm.projection_dim
     samples = options.n_negative_samples_batch or _SAMPLES
-    if kind.wants_counts and (counts is None or len(counts) != words):
-        raise ElmoFastError(
-            f"counts must say how often each of the {words:,} words is to be predicted, which {kind.name} is made of; "
-            f"got {'none' if counts is None else f'{len(counts):,}'}"
-        )
     own: dict[str, dict[str, Any]] = {
         "sampled_softmax": {"num_samples": min(samples, words), "semantics": "tensorflow"},
         "negative_sampling": {"num_samples": samples, "counts": counts, "negatives": negatives},

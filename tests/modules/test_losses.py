@@ -146,6 +146,7 @@ def test_an_empty_batch_loses_nothing(kind):
         (lambda: HierarchicalSoftmaxLoss(9, 4, COUNTS), r"counts must say .* num_words=9 .*got shape \(60,\)"),
         (lambda: HierarchicalSoftmaxLoss(1, 4, COUNTS[:1]), "num_words must be 2 or more"),
         (lambda: NegativeSamplingLoss(2, 4, 5, torch.tensor([3, -1])), r"got shape \(2,\) from -1 up"),
+        (lambda: NegativeSamplingLoss(2, 4, 5, None), r"counts must .*got shape \(0,\)"),
         (
             lambda: NegativeSamplingLoss(WORDS, 4, 5, COUNTS, negatives=0),
             "negatives must be above 0 and finite, or None",
