@@ -27,10 +27,7 @@ MUCH_UNKNOWN = 0.2
 MOST_TYPES = 2**31 - 2
 
 
-FileStamp = tuple[int, int, int]
-
-
-def file_stamp(path: pathlib.Path) -> FileStamp:
+def file_stamp(path: pathlib.Path) -> tuple[int, int, int]:
     """Return what identifies a file and its state: inode, size, time of its last change."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
@@ -53,7 +50,7 @@ class Corpus:
     starts: Sequence[npt.NDArray[np.uint64]]
     counts: npt.NDArray[np.uint64]
     fingerprint: str
-    files: Mapping[pathlib.Path, FileStamp] = field(default_factory=dict)
+    files: Mapping[pathlib.Path, tuple[int, int, int]] = field(default_factory=dict)
     tokenizer: Tokenizer | None = None
 
     def check_unchanged(self) -> None:

@@ -80,7 +80,6 @@ def open_training_corpus(
             last_report, left = now, duration((now - began) * (total - done) / max(done, 1))
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
-    folder.mkdir(parents=True, exist_ok=True)
     return prepare(
         data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count, max_vocab_size=data.max_vocab_size,
         tokenizer=tokenizer, heldout_share=data.heldout_share, overwrite=True, progress=progress, report=report,

@@ -49,10 +49,6 @@ def move_rows(tables: Mapping[str, Tensor], fresh: State, old: Vocabulary | None
     return len(pairs)
 
 
-# The loss's parameters in the optimizer's file, and in a state.
-_STATE_NAMES = {"softmax_weight": SOFTMAX_WEIGHT, "softmax_bias": SOFTMAX_BIAS}
-
-
 @dataclasses.dataclass(frozen=True)
 class Origin:
     """A pretrained model: where it lies, its weights, the vocabulary of its softmax, the sums of its AdaGrad.
@@ -97,11 +93,12 @@ class Origin:
             table = torch.empty(words + 1, vectors, device="cpu").uniform_(-bound, bound, generator=generator)
             table[0] = 0  # the padding
             new[WORD_EMBEDDING] = table
-        dropped, known = len(old.get(SOFTMAX_BIAS, ())), move_rows(old, new, self.vocabulary, vocabulary)
+        before, known = len(old.get(SOFTMAX_BIAS, ())), move_rows(old, new, self.vocabulary, vocabulary)
+        known = known if before else 0  # else the input's table alone has rows of words
         model.load(model.checkpoint_state() | old | new)
         report(
             f"init   from {self.folder}: {known:,} of {words:,} words ({known / words:.1%}) keep their row of the "
-            f"softmax, {words - known:,} are new, {dropped - known:,} rows are dropped"
+            f"softmax, {words - known:,} are new, {before - known:,} rows are dropped"
         )
 
     @torch.no_grad()
@@ -119,7 +116,8 @@ class Origin:
             report(f"init   AdaGrad's sums of {self.folder} are left out: the optimiser is another")
             return
         for name, parameter in model.trained():
-            name, own = _STATE_NAMES.get(name, name.removeprefix("bilm.")), optimizer.state[parameter]["sum"]
+            name = name.removeprefix("bilm.").replace("softmax_", "softmax.")  # as in a state
+            own = optimizer.state[parameter]["sum"]
             if name not in ROWS_OF_WORDS:
                 own.copy_(self.sums[name])
             elif name == WORD_EMBEDDING or not model.loss.kind.table_is_tree:  # whose rows are of nodes

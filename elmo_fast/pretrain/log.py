@@ -1,13 +1,12 @@
 """What a run reports, from one of its processes: averages over steps as lines of text, metrics.jsonl, TensorBoard."""
 
-import contextlib
 import errno
 import json
 import os
 import pathlib
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +26,8 @@ class TrainingProgress:
     total_steps: steps the run will take if no time runs out; max_seconds: of this process, or None; perplexity_name:
     what exp of the loss is called in the reports, None where the loss says nothing of a perplexity.
 
-    step: taken in all; words: read in all, one that both directions read counting once.
+    step: taken in all; words: read in all, one that both directions read counting once; reported: the last report's
+    time and that of later pauses, which the next one's tokens/s do not count.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TrainingProgress:
 
     def start(self) -> None:
         """Set the clock of this process to zero."""
-        self._started = self._reported = time.monotonic()
+        self._started = self.reported = time.monotonic()
 
     @property
     def session_seconds(self) -> float:
@@ -80,15 +80,6 @@ class TrainingProgress:
         self._results = [(forward, backward, norm) for forward, backward, norm in numbers]
         return numbers
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Exclude the time of the block from the tokens/s of the next report."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._reported += time.monotonic() - began
-
     def report(self, *, partial: bool = False) -> dict[str, Any]:
         """Return the averages over the steps since the last report, as a row of metrics.jsonl.
 
@@ -96,7 +87,7 @@ class TrainingProgress:
         """
         steps = len(self._results)
         forward, backward, norm = (sum(column) / steps for column in zip(*self.unreported, strict=True))
-        span = max(time.monotonic() - self._reported, 1e-9)  # without pauses
+        span = max(time.monotonic() - self.reported, 1e-9)  # without pauses
         loss = (forward + backward) / 2
         row = {
             "step": self.step,
@@ -111,7 +102,7 @@ class TrainingProgress:
             "data_wait": self._waited / span,
         }
         if not partial:
-            self._results, self._reported = [], time.monotonic()
+            self._results, self.reported = [], time.monotonic()
             self._words, self._waited = 0, 0.0
         return row
 

@@ -1,7 +1,7 @@
 """The optimizers: TensorFlow's AdaGrad with row updates for tables, one clip over all gradients, the learning rate."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -57,17 +57,10 @@ class AdaGrad(torch.optim.Adagrad):
         self.backend = backend
 
     @torch.no_grad()
-    def step(  # type: ignore[override]
-        self, closure: Callable[[], float] | None = None, *, scale: Tensor | float | None = None
-    ) -> float | None:
-        """Update every parameter that has a gradient; gradients are left as they are.
-
-        scale: factor of all gradients, as of `update`.
-        """
-        loss = None if closure is None else torch.enable_grad()(closure)()
+    def step(self, *, scale: Tensor | float | None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient; gradients are left as they are. scale: as of `update`."""
         self.update(scale=scale)
         self.count_step()
-        return loss
 
     def count_step(self) -> None:
         """Count a step of all parameters in the optimizer's state, on the host: `update` may be a graph's."""

@@ -95,6 +95,7 @@ def pretrain(
         return run.finish(trainer, stopped_by, signal)
 
 
+@dataclasses.dataclass
 class Run:
     """A run in its folder, which is locked: where it starts or resumes, its text, its trainer, its result.
 
@@ -103,26 +104,14 @@ class Run:
     resumes from; origin: the model whose weights it starts from. `stack` is closed at the end of the run.
     """
 
-    def __init__(
-        self,
-        config: PretrainConfig,
-        processes: Processes,
-        device: torch.device,
-        say: Callable[[str], None],
-        stack: contextlib.ExitStack,
-    ) -> None:
-        self.config, self.processes, self.device, self.say, self.stack = config, processes, device, say, stack
-        self.folder = folder = pathlib.Path(config.run.save_dir)
-        processes.run_on_leader(lambda: finish_saves(folder))
-        self.resumed = find_checkpoint_to_resume(folder, config.run.resume, say)
-        self.origin: Origin | None = None
-        processes.check_same({"the step to resume from": self.resumed and self.resumed.position.step})
-        if self.resumed is None:
-            self.origin = load_origin(config)
-            if (folder / METRICS_FILE).exists():
-                say("plan   the run in this folder has no checkpoint yet: it starts over")
-        elif config.run.init_from is not None or config.data.vectors_file is not None:
-            say("init   init_from and vectors_file are not read again: the run continues from its checkpoint")
+    config: PretrainConfig
+    processes: Processes
+    device: torch.device
+    say: Callable[[str], None]
+    stack: contextlib.ExitStack
+    folder: pathlib.Path
+    resumed: TrainingState | None
+    origin: Origin | None
 
     @classmethod
     @contextlib.contextmanager
@@ -131,15 +120,24 @@ class Run:
     ) -> Iterator["Run"]:
         """Join the processes, lock the folder, and yield the run, which is as it was left or new."""
         validate(config)
-        device = local_device(str(device))
+        device, folder = local_device(str(device)), pathlib.Path(config.run.save_dir)
         with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
             others = {"device": device.type, "the version of elmo_fast": elmo_fast.__version__}
             processes.check_same(config.flat() | others)
-            processes.run_on_leader(lambda: stack.enter_context(folder_lock(pathlib.Path(config.run.save_dir))))
+            processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
             if not processes.leads:  # the leader says the same
                 stack.enter_context(warnings.catch_warnings())
                 warnings.simplefilter("ignore", UserWarning)
-            yield cls(config, processes, device, report if processes.leads else lambda line: None, stack)
+            say = report if processes.leads else lambda line: None
+            processes.run_on_leader(lambda: finish_saves(folder))
+            resumed = find_checkpoint_to_resume(folder, config.run.resume, say)
+            processes.check_same({"the step to resume from": resumed and resumed.position.step})
+            if resumed is None and (folder / METRICS_FILE).exists():
+                say("plan   the run in this folder has no checkpoint yet: it starts over")
+            elif resumed and (config.run.init_from is not None or config.data.vectors_file is not None):
+                say("init   init_from and vectors_file are not read again: the run continues from its checkpoint")
+            origin = None if resumed else load_origin(config)
+            yield cls(config, processes, device, say, stack, folder, resumed, origin)
 
     def open_text(self) -> tuple[Corpus, Corpus | None]:
         """Open the training and the held-out text, prepare it if need be, and complete the configuration by it.
@@ -239,9 +237,6 @@ class Run:
         if self.processes.leads:
             save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
             self._write_card(trainer)
-            if not steps:
-                why = "has the weights that the run began with"
-                warnings.warn(f"no step was taken: the model in {self.folder} {why}", stacklevel=3)
         why = f"{_WHY_STOPPED[stopped_by]}; model in {self.folder}"
         self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
         vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity
@@ -356,7 +351,6 @@ def _write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vo
     """Write pretrain.yaml and vocab.txt into a run's folder."""
     import yaml
 
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
     vocabulary.write(folder / VOCABULARY)
 

@@ -359,14 +359,15 @@ class Trainer:
                     self.report(row=row, line=line)
                 if progress.step >= progress.total_steps:
                     continue
-                with progress.paused():
-                    if self.evaluation_is_due():
-                        self.evaluate()
-                    due = progress.step % run.checkpoint_interval == 0
-                    if row and not due:  # by the clock too, but not at each step: several processes have to agree
-                        due = bool(self.processes.max_(int(progress.seconds - saved_at > LONGEST_UNSAVED)))
-                    if due:
-                        saved, saved_at = progress.step if self.try_to_save() else saved, progress.seconds
+                began = time.monotonic()
+                if self.evaluation_is_due():
+                    self.evaluate()
+                due = progress.step % run.checkpoint_interval == 0
+                if row and not due:  # by the clock too, but not at each step: several processes have to agree
+                    due = bool(self.processes.max_(int(progress.seconds - saved_at > LONGEST_UNSAVED)))
+                if due:
+                    saved, saved_at = progress.step if self.try_to_save() else saved, progress.seconds
+                progress.reported += time.monotonic() - began
             self.report(partial=stop in ("interrupt", "time"))
             if saved != progress.step:
                 self.save()  # the evaluation may take long

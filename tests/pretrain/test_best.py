@@ -183,10 +183,12 @@ def test_a_save_killed_as_it_replaced_files_is_completed(tmp_path, curve):
     shutil.copytree(saved_steps(run.folder)[0][1], run.folder / "checkpoints" / "step-0000002")
     best = run.folder / "checkpoints" / "best"
     shutil.copytree(best, best / ".new-files")
+    shutil.copytree(best, best.with_name(".step-0000009.x7_3kq2a.partial"))
     (best / "position.json").unlink()
     assert kept(run)[0] == 8
     trained(tmp_path, "run", 8)
     assert not (best / ".new-files").exists()
+    assert not best.with_name(".step-0000009.x7_3kq2a.partial").exists()
     assert kept(run)[0] == 8
     assert [step for step, _ in saved_steps(run.folder)] == expected
 

@@ -33,12 +33,13 @@ NEW = ["heart", "<UNK>", "the", "</S>", "lung", ".", "<S>", "sat"]  # the marker
 KNOWN = [word for word in NEW if word in OLD]
 
 
-def adapted(read="characters", words=NEW, seed=0):
+def adapted(read="characters", words=NEW, seed=0, **training):
     """A random state of OLD's words; that of a model of other words which goes on from it; what is said."""
     torch.manual_seed(3)
     config, lines = toy_config(input=read).model, []
     options = options_of(config, len(OLD))
-    first, second = LanguageModel(options), LanguageModel(options_of(config, len(words)))
+    first = LanguageModel(options)
+    second = LanguageModel(options_of(config, len(words), **training), counts=torch.ones(len(words)))
     torch.nn.init.normal_(first.softmax_bias)
     state = {name: tensor.clone() for name, tensor in first.checkpoint_state().items()}
     weights = {**first.checkpoint_state(), "scalar_mix_0.gamma": torch.ones(1)}
@@ -61,6 +62,8 @@ def test_known_words_keep_row_and_bias_under_their_new_ids(read):
             assert not row.any() if name == "softmax.bias" else not (row == old).all(1).any(), name
     said = "6 of 8 words (75.0%) keep their row of the softmax, 2 are new, 1 rows are dropped"
     assert lines == [f"init   from old: {said}"]
+    said = "0 of 8 words (0.0%) keep their row of the softmax, 8 are new, 0 rows are dropped"
+    assert adapted(read, loss="hierarchical_softmax")[2] == [f"init   from old: {said}"]
     if read == "words":
         assert not actual["_word_embedding.weight"][0].any()
         drawn = actual["_word_embedding.weight"][[NEW.index(word) + 1 for word in set(NEW) - set(OLD)]]

@@ -9,6 +9,7 @@ import torch
 import yaml
 from torch.utils import _pytree as pytree
 
+from elmo_fast._io.locks import folder_lock
 from elmo_fast.checkpoints import file_beside, saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import read_corpus
@@ -205,6 +206,8 @@ def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
         with pytest.raises(ElmoFastError, match="already holds a run"):
             pretrain(config, report=quiet)
     assert after == before
+    with folder_lock(tmp_path / "out"), pytest.raises(ElmoFastError, match="trains there now"):
+        pretrain(toy_config(tmp_path), report=quiet)
 
 
 def test_a_new_model_has_bilm_tfs_spread_of_weights():
