@@ -348,7 +348,7 @@ class ElmoEmbedder:
         Raises: ElmoFastError: an unknown format, or another than the output's name says; one file for both, a text
             without sentences, a sentence that cannot name a dataset, a full disk, vectors that are not finite; OSError.
         """
-        name = None if isinstance(input_file, Source) else getattr(input_file, "name", input_file)
+        name = getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
         file_format = format_of(output_file_path, file_format)

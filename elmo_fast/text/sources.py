@@ -515,9 +515,9 @@ def scan(
     """Read a text for the first time, and count its blank lines, which are sentences of length 0.
 
     Args:
-        source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
+        source: a text file, as for read_lines, an open text stream, or another Source.
         keep_lines: whether to keep the lines in memory.
-        as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
+        as_keys: whether the lines become names of HDF5 datasets.
         tokenizer: one of TOKENIZERS, for a file or a stream.
 
     Warns: how many lines are blank. Raises: ElmoFastError: no sentence, a line that cannot be a key; ElmoFastError and
@@ -528,13 +528,12 @@ def scan(
     elif not isinstance(source, Source):
         lines = [str(line) for line in checked_sentences(source, "the input", str.strip, texts_only=True)]
         source = Lines(str(getattr(source, "name", "the input")), lines, tokenizer)
-    kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
-    lengths = array("q")
+    lines, lengths = list[str](), array("q")
     for sentence in valid_sentences(source, as_keys):
         lengths.append(len(sentence.tokens))
-        if kept_lines is not None:
-            kept_lines.append(sentence.name)
-    return ScannedText(np.array(lengths, np.int64), kept_lines, source)
+        if keep_lines:
+            lines.append(sentence.name)
+    return ScannedText(np.array(lengths, np.int64), lines if keep_lines else None, source)
 
 
 def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:
