@@ -24,8 +24,6 @@ RADIUS = 3.0  # of a point as drawn
 PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in DISTANCES for angle in ANGLES])
 
 Floats = npt.NDArray[np.floating]
-
-
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
