@@ -237,6 +237,9 @@ class Run:
         if self.processes.leads:
             save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
             self._write_card(trainer)
+            if not steps:
+                why = "has the weights that the run began with"
+                warnings.warn(f"no step was taken: the model in {self.folder} {why}", stacklevel=3)
         why = f"{_WHY_STOPPED[stopped_by]}; model in {self.folder}"
         self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
         vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity

@@ -62,6 +62,12 @@ def test_a_run_of_word_ids_is_saved_converted_and_embeds(tmp_path):
     np.testing.assert_array_equal(unknown, words)
 
 
+def test_a_run_without_a_step_is_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="no step was taken: the model in .* has the weights that the run began with"):
+        run = trained(tmp_path, max_seconds=1e-9)
+    assert (run.steps, run.stopped_by) == (0, "time")
+
+
 @pytest.mark.parametrize(("rows", "hints"), [(3, 0), (100, 1)])
 def test_a_text_shorter_than_a_step_has_a_hint(tmp_path, rows, hints):
     lines = []
