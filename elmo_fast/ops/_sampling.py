@@ -1,6 +1,6 @@
 """Samples: Philox4x32-10, the counter-based generator of all of them, words by an alias table, and dropout.
 
-Philox: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+Philox (in C++: csrc/common/philox.h): Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 """
 
 from collections.abc import Sequence

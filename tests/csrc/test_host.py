@@ -1,4 +1,4 @@
-"""The products of every CPU, and the workers, compiled alone, with sanitizers."""
+"""The random numbers, the products of every CPU, and the workers, compiled alone, with sanitizers."""
 
 import functools
 import pathlib
@@ -15,6 +15,7 @@ CSRC = HERE.parents[1] / "csrc"
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
 # Sources that a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
 LINKED = {
+    "draw": [],
     "block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp")),
     "workers": [CSRC / "common" / "workers.cpp"],
 }
@@ -80,7 +81,19 @@ def test_the_kernels_of_every_instruction_set_stay_inside_their_operands():
     shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64") is None,
     reason="g++ for aarch64 (g++-aarch64-linux-gnu) or qemu-aarch64 (qemu-user) is not installed",
 )
-def test_program_finds_nothing_wrong_on_aarch64():
-    program = compiled("block_kernels", compiler="aarch64-linux-gnu-g++", flags=(*FLAGS, "-static"))
+@pytest.mark.parametrize("name", ["block_kernels", "draw"])
+def test_program_finds_nothing_wrong_on_aarch64(name):
+    program = compiled(name, compiler="aarch64-linux-gnu-g++", flags=(*FLAGS, "-static"))
     done = subprocess.run(["qemu-aarch64", "-cpu", "max", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_draws_are_the_same_with_and_without_fma_instructions():
+    """The exponential keeps its bits on a processor without FMA too, where fma() is a function of libm."""
+    machine = subprocess.run(["g++", "-dumpmachine"], capture_output=True, text=True).stdout
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if not machine.startswith("x86_64") or not cpuinfo.is_file() or " fma " not in cpuinfo.read_text():
+        pytest.skip("only x86-64 processors with FMA instructions can do without them")
+    for more in (("-O0",), ("-O3", "-mfma", "-mavx2", "-ffp-contract=fast")):
+        done = run(compiled("draw", flags=(*FLAGS[:-1], *more)))
+        assert done.returncode == 0, done.stderr[-3000:]

@@ -10,6 +10,7 @@ import torch
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import (
     _dispatch,
+    _native,
     _sampling,
     _schemas,
     _triton,
@@ -19,6 +20,7 @@ from elmo_fast.ops import (
 )
 from tests.support.backends import backends, device_of
 
+needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 kernels = pytest.mark.parametrize("backend", backends("log_uniform_sample"))
 every = pytest.mark.parametrize("backend", backends("log_uniform_sample", reference=True))
@@ -43,7 +45,7 @@ def law(num_words):
     ],
 )
 def test_philox_gives_random123s_known_answers(counter, key, expected):
-    """The published known-answer vectors of Random123; the tests below compare Triton with this code."""
+    """The published known-answer vectors of Random123; the tests below compare C++ and Triton with this code."""
     actual = _sampling.philox4x32(key, [torch.tensor([word]) for word in counter])
     assert tuple(int(word) for word in actual) == expected
 
@@ -155,7 +157,7 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
         ),
         (
             {"num_samples": 1, "num_words": 10, "seed": 0, "backend": "cuda"},
-            "backend must be one of auto, triton, reference",
+            "backend must be one of auto, native, triton",
         ),
     ],
 )
@@ -169,6 +171,12 @@ def test_an_unknown_correction_is_refused():
     """The message lists the known ones."""
     with pytest.raises(ElmoFastError, match=r"tensorflow, allennlp.*'keras'"):
         expected_counts(torch.arange(3), 3, 3, 9, correction="keras")
+
+
+@needs_native
+def test_opcheck():
+    """The registered op agrees with its fake and traces."""
+    torch.library.opcheck(torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, torch.tensor(2)))
 
 
 @every

@@ -24,6 +24,7 @@ def others():
     """Call the ops that have no gradients."""
     numbers, ids = torch.ones(9, 3), torch.tensor([2, 5])
     ops.adagrad_rows_(numbers, numbers.clone(), ids, numbers[:2], 0.1, torch.tensor(0.5), backend="native")
+    ops.log_uniform_sample(2, 9, seed=1, backend="native")
     places = torch.tensor([0, 8, 3], dtype=torch.int32)
     weights, squares = (GloveWeights(torch.ones(9, 3), torch.ones(9, 3), torch.ones(9), torch.ones(9)) for _ in "wa")
     glove_(places, places.flip(0), torch.ones(3), weights, squares, backend="native")
@@ -80,6 +81,7 @@ OF_TABLE = {"weight": "rank longer wider dtype", "ids": "negative large"}  # of 
 TAKEN = {
     "adagrad_rows_": {"learning_rate": "dtype"}, "matmul": {"a": "longer", "b": "wider"},
     "pack_weight": {"weight": "wider dtype"},
+    "log_uniform_sample": {"seed": "negative", "offset": "rank negative large"},
     "char_cnn": {"ids": "longer wider", "embedding": "longer", "weights": "wider"},
     "char_cnn_backward": {"ids": "wider", "embedding": "longer", "saved": "dtype",
                           "biases": "none entry rank longer dtype"},
@@ -139,6 +141,7 @@ def test_a_wrong_argument_is_an_error_of_the_op(op):
         ("adagrad_rows_", {"ids": torch.tensor([3, 2])}, "ids must rise, none twice"),
         ("projected_lstm", {"residual": True}, "inputs as wide as outputs; got 7 and 5"),
         ("projected_lstm", {"weight_hr": []}, "without weight_hr, D must equal H; got 5 and 6"),
+        ("log_uniform_sample", {"num_samples": 10}, "num_samples from 0 to num_words; got 9 and 10"),
         ("full_softmax", {"weight": torch.ones(0, 5), "bias": torch.ones(0)}, "weight must hold at least one word"),
         ("full_softmax", {"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
         ("negative_sampling", {"samples": torch.zeros(0, dtype=torch.int64)}, "samples must hold at least one word"),
@@ -153,5 +156,5 @@ def test_every_op_of_the_cpu_is_here():
         name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("elmo_fast::")
     }
     of_gpus = {"scalar_mix", "gather_rows", *(f"{name}_backward" for name in ("scalar_mix", "gather_rows"))}
-    of_gpus |= {"adagrad_", "square_norm", "merged_square_norm", "padded_unique_rows", "log_uniform_sample"}
+    of_gpus |= {"adagrad_", "square_norm", "merged_square_norm", "padded_unique_rows"}
     assert set(GOOD) == registered - of_gpus

@@ -19,7 +19,7 @@ SOURCE = pathlib.Path(__file__).with_name("devices.cpp")
 BUILD = pathlib.Path(__file__).parents[2] / "build" / "standin"
 # Ops whose arguments mean the same to the CPU's C++ as on a GPU.
 NATIVE = ("char_cnn", "highway", "projected_lstm", "full_softmax", "hierarchical_softmax", "negative_sampling")
-NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE)}
+NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE), "log_uniform_sample"}
 
 
 def _reference(name):

@@ -48,7 +48,7 @@ def log_uniform_sample(
         offset: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
         device: device of the returned ids and tries; None: the CPU. On a CUDA device "triton" samples there; if that
             cannot serve, they are sampled on the CPU and copied, with a PerformanceWarning
-        backend: "auto", "triton" or "reference"
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
         ids: [S] int64
@@ -71,21 +71,19 @@ def log_uniform_sample(
     backend = select("log_uniform_sample", backend, device, torch.float32)
     check_key("log_uniform_sample", seed=seed)
     offset = _on_device(offset, device if backend == "triton" else CPU)
-    if backend == "triton":
-        ids, tries = registered_op("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
-    else:
+    if backend == "reference":
         samples = reference(num_samples, num_words, seed, int(offset))
-        ids, tries = drawn_to("log_uniform_sample", samples, device)
+    else:
+        samples = registered_op("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
+    ids, tries = samples if backend == "triton" else drawn_to("log_uniform_sample", samples, device)
     return ids, tries
 
 
 def reference(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
     """Sample in numpy: the definition.
 
-    Its exponential is libm's (math.exp). Triton has one of its own, whose every operation is rounded once and whose fma
-    are written out. They can give different ids only where the real e^x lies within 0.2 ulp of the tie between a whole
-    number and the double below it: a chance of 5e-12 a try, for V = 793,471, and of 8e-8 a sample of 8192 words (16,053
-    tries).
+    Its exponential is libm's (math.exp); C++ and Triton have their own, the same on CPU and GPU. csrc/common/philox.h
+    says how rarely the two could give different ids: 5e-12 per sample.
     """
     log_range = math.log1p(num_words)
     ids = np.empty(0, dtype=np.int64)
@@ -175,4 +173,4 @@ def _fake(a: Any) -> tuple[Tensor, Tensor]:
 
 
 register_op("log_uniform_sample", _fake)
-register("log_uniform_sample", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")
+register("log_uniform_sample", "native", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")

@@ -3,9 +3,8 @@
 Every try enters its number at its word by a minimum, so that a word keeps its first try; the tries that are first, in
 their order, are the sample. A word of an earlier wave has a lower number already, so waves need nothing between them.
 
-Every operation of the exponential is rounded once and its fma are written out, so all GPUs sample the same; the
-definition says how rarely a CPU's could differ. Triton's interpreter has no fma: there a word differs once in 10^11
-tries.
+The exponential is csrc/common/philox.h's, whose every operation is rounded once and whose fma are written out: a GPU
+samples what a CPU samples. Triton's interpreter has no fma: there a word differs once in 10^11 tries.
 """
 
 import math
@@ -36,7 +35,7 @@ def _like(x, value: tl.constexpr):
 
 @triton.jit
 def _exp(x, TERMS: tl.constexpr):
-    """Compute e^x for 0 <= x < 32: x = k ln2 + r, |r| <= 0.35, Taylor series of degree 13; within 0.68 ulp."""
+    """Compute exp_of_draw of csrc/common/philox.h."""
     k = tl.fma(x, _like(x, LOG2E), _like(x, ROUNDING)) - ROUNDING
     high = tl.fma(k, _like(x, MINUS_LN2), x)
     r = tl.fma(k, _like(x, REST_OF_LN2), high)
