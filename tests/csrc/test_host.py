@@ -15,7 +15,6 @@ CSRC = HERE.parents[1] / "csrc"
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
 # Sources that a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
 LINKED = {
-    "draw": [],
     "block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp")),
     "workers": [CSRC / "common" / "workers.cpp"],
 }
@@ -44,7 +43,7 @@ def compiled(name, flags=(*FLAGS, *SANITIZERS), compiler="g++"):
     """The program of tests/csrc/<name>.cpp, built once a session."""
     program = pathlib.Path(_folder.name) / f"{name}{abs(hash((flags, compiler)))}"
     done = subprocess.run(
-        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", HERE / f"{name}.cpp", *LINKED[name], "-o", program],
+        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", HERE / f"{name}.cpp", *LINKED.get(name, []), "-o", program],
         capture_output=True,
         text=True,
     )

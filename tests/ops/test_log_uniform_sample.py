@@ -175,7 +175,6 @@ def test_an_unknown_correction_is_refused():
 
 @needs_native
 def test_opcheck():
-    """The registered op agrees with its fake and traces."""
     torch.library.opcheck(torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, torch.tensor(2)))
 
 
