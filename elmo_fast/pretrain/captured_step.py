@@ -19,9 +19,9 @@ Outcome = tuple[Tensor, Tensor, Tensor]
 
 
 def _packed(inputs: Any, device: torch.device) -> tuple[Tensor, Hashable, Callable[[Tensor], Any]]:
-    """Return a nested structure's tensors, on the host, in one block of bytes; their shapes and dtypes; and `opened`.
+    """Return a nested structure's tensors, on the host, in one block of bytes; their shapes and dtypes; and a function.
 
-    opened: views a copy of the bytes as the structure, and holds no tensor. None stays None.
+    The function views a copy of the bytes as the structure, and holds no tensor. None stays None.
     """
     leaves, structure = pytree.tree_flatten(inputs)
     tensors = [leaf for leaf in leaves if leaf is not None]
