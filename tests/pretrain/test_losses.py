@@ -156,7 +156,7 @@ def test_a_checkpoint_without_its_counts_is_refused(tmp_path):
     run = trained(tmp_path, "hierarchical_softmax")
     state, options = load_folder(run.folder)
     del state["softmax.counts"]
-    with pytest.raises(ElmoFastError, match=r"counts must say how often each of the .* hierarchical_softmax is made"):
+    with pytest.raises(ElmoFastError, match="counts must say how often each of the"):
         LanguageModel.from_checkpoint(options, state)
     from elmo_fast.checkpoints import save_folder
 
