@@ -91,8 +91,7 @@ Tensor add_gradients(
       add_column_sums(p, g_of_rows, d_offsets.narrow(0, word, w));
       const Tensor lifted = exact ? p : p.mul(lift);
       multiply_rows(hidden_of, lifted, d_hidden.narrow(0, row, n), word > 0);
-      multiply_transposed<T>(
-          weighted[row / s.rows], lifted.const_data_ptr<T>(), w, w, d_words.mutable_data_ptr<T>(), d_words.size(1), row > 0);
+      multiply_rows(weighted[row / s.rows], lifted.t(), d_words, row > 0);
     }
   } while ((word += s.words) < s.table.size(0));
   d_hidden.copy_(torch::stable::subtract(d_hidden.mul(g.mul(1.0 / lift).unsqueeze(1)), d_true.unsqueeze(1).mul(true_rows), -1.0));
