@@ -110,7 +110,7 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object,
         # bilm-tf's carry gates the transformed part, AllenNLP's gates the input: 1 - sigmoid(z) = sigmoid(-z).
         for name, part in zip(highway_names(j), "Wb", strict=True):
             transform, carry = arrays[f"CNN_high_{j}/{part}_transform"], arrays[f"CNN_high_{j}/{part}_carry"]
-            state[name] = torch.cat([_transposed(transform), sign * _transposed(carry)])
+            state[name] = torch.cat([transform.transpose(0, -1), sign * carry.transpose(0, -1)])
     if "CNN_proj/W_proj" in arrays:
         state |= zip(PROJECTION, (arrays["CNN_proj/W_proj"].T, arrays["CNN_proj/b_proj"]), strict=True)
     for cell, (w_input, w_state, bias, projection) in _cells(options):
@@ -153,8 +153,8 @@ def _packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tens
     for j in range(options.char_cnn.n_highway if options.char_cnn else 0):
         for name, part in zip(highway_names(j), "Wb", strict=True):
             transform, gate = state[name].chunk(2)
-            arrays[f"CNN_high_{j}/{part}_transform"] = _transposed(transform)
-            arrays[f"CNN_high_{j}/{part}_carry"] = -_transposed(gate)
+            arrays[f"CNN_high_{j}/{part}_transform"] = transform.transpose(0, -1)
+            arrays[f"CNN_high_{j}/{part}_carry"] = -gate.transpose(0, -1)
     if PROJECTION[0] in state:
         arrays |= {"CNN_proj/W_proj": state[PROJECTION[0]].T, "CNN_proj/b_proj": state[PROJECTION[1]]}
     for cell, (w_input, w_state, bias, projection) in _cells(options):
@@ -174,10 +174,6 @@ def check_storable(options: ElmoOptions, source: object) -> None:
 
 def _rows(stored: Mapping[str, Shape], dataset: str) -> int | None:
     return (*stored.get(dataset, ()), None)[0]
-
-
-def _transposed(tensor: Tensor) -> Tensor:
-    return tensor.T if tensor.dim() == 2 else tensor
 
 
 def _reordered(gates: Tensor) -> Tensor:

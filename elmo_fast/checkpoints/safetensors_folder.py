@@ -19,16 +19,12 @@ FORMAT_VERSION = 1
 WEIGHTS = "model.safetensors"
 
 
-class _Weights(TypedDict, total=False):
-    precision: str
-
-
 class _Config(TypedDict):
     """The content of config.json, besides what only other readers ask for."""
 
     format: Literal["elmo_fast"]
     format_version: Literal[1]
-    weights: _Weights
+    weights: dict[str, Any]
 
 
 def save_folder(

@@ -41,10 +41,9 @@ def shape_complaints(actual: Mapping[str, Shape], expected: Mapping[str, Shape])
     """Write a complaint per expected tensor that is missing or has a different shape."""
     complaints = []
     for name, shape in expected.items():
-        if name not in actual:
-            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found no such tensor")
-        elif not fits(actual[name], shape):
-            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {shape_text(actual[name])}")
+        if name not in actual or not fits(actual[name], shape):
+            found = shape_text(actual[name]) if name in actual else "no such tensor"
+            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {found}")
     return complaints
 
 
