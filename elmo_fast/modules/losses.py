@@ -83,8 +83,9 @@ class VocabularyLoss(Module):
         self.reduction, self.ignore_index = reduction, ignore_index
         self._made: tuple[Tensor, object, Any] | None = None
         rows, here = self.kind.rows(num_words), device or torch.get_default_device()
-        table = torch.randn(rows, embedding_dim, device=here, dtype=dtype) / embedding_dim**0.5
-        bias = torch.zeros(rows, device=here, dtype=dtype)
+        deviation = math.sqrt(1 / embedding_dim)
+        table = torch.empty(rows, embedding_dim, device=here, dtype=dtype).normal_(0, deviation)
+        bias = torch.full((rows,), self.initial_bias, device=here, dtype=dtype)
         if sparse:
             self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
             self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
@@ -349,11 +350,9 @@ class NegativeSamplingLoss(VocabularyLoss):
         check_counts(num_samples=num_samples)
         if negatives is not None and not 0 < negatives < math.inf:
             raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
+        self.num_samples, self.negatives, self.power = num_samples, negatives, power  # `initial_bias` reads them
         super().__init__(num_words, embedding_dim, sparse, **options)
-        self.num_samples, self.negatives, self.power = num_samples, negatives, power
         self.register_buffer("counts", copied.to(options.get("device") or "cpu"))
-        with torch.no_grad():
-            self.table()[1].fill_(self.initial_bias)
 
     @property
     def initial_bias(self) -> float:
@@ -506,12 +505,7 @@ def loss_of(
         "hierarchical_softmax": {"counts": counts},
         "full_softmax": {},
     }
-    with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
-        loss = LOSS_CLASSES[kind.name](words, dim, **own[kind.name], precision=precision, backend=backend)
-    rows = kind.rows(words)
-    loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
-    loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
-    return loss
+    return LOSS_CLASSES[kind.name](words, dim, **own[kind.name], precision=precision, backend=backend)
 
 
 @torch.no_grad()
