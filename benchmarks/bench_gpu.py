@@ -447,7 +447,7 @@ def bench_embed(timed, device, precision, text, batch, side):
         truth = exact(ids)["activations"]
 
     def activations(outcome):
-        assert len(model._graph_replay.graphs) == (side == GRAPH and device.type == "cuda")
+        assert len(model._graphs) == (side == GRAPH and device.type == "cuda")
         return list(outcome)
 
     measure(

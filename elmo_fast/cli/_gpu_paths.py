@@ -88,7 +88,7 @@ def check_embedding_graph(precision: Any, device: torch.device) -> str | None:
             )
         if (why := why_worse(f"batch {number}", result, torchs, truth, precision)) is not None:
             return why
-    graphs = len(replayed._graph_replay.graphs)
+    graphs = len(replayed._graphs)
     return None if graphs == 1 else f"{graphs} graphs were captured, 1 is expected"
 
 
