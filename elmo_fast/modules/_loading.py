@@ -79,20 +79,16 @@ def read_uncalled(*modules: nn.Module | None) -> None:
                 "torch.nn.utils.parametrize, wrap the whole BiLM, Elmo or loss or, in place of a quantizer, give "
                 'precision="int8"'
             )
-        if module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
-            _run_weight_hooks(module)
+        kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
+        for hooks in kinds:
+            for hook in hooks.values():
+                if not isinstance(hook, _WEIGHT_HOOKS):
+                    raise ElmoFastError(
+                        f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): the kernels read "
+                        "its parameters without calling it; put the hook on the module that you call, such as a BiLM"
+                    )
+                hook(module, ())
         waiting.extend(module._modules.values())
-
-
-def _run_weight_hooks(module: nn.Module) -> None:
-    kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
-    for hook in (hook for hooks in kinds for hook in hooks.values()):
-        if not isinstance(hook, _WEIGHT_HOOKS):
-            raise ElmoFastError(
-                f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels read "
-                "its parameters without calling it; put the hook on the module that you call, such as a BiLM"
-            )
-        hook(module, ())
 
 
 def has_hooks(*modules: nn.Module) -> bool:
@@ -118,19 +114,16 @@ def read_bilm(
     prefix: str | None = None,
 ) -> tuple[ElmoOptions, Weights | None]:
     """Return the options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
-    if isinstance(options_file, ElmoOptions):
+    if isinstance(options_file, ElmoOptions) and isinstance(weight_file, Mapping | None):
         if prefix is not None:
             raise ElmoFastError(f"prefix chooses a biLM in the file of an AllenNLP model; got {prefix!r} and no file")
-        if weight_file is not None and not isinstance(weight_file, Mapping):
-            raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
         return options_file, weight_file
-    if not isinstance(options_file, str | os.PathLike | None):
+    if not (isinstance(options_file, str | os.PathLike | None) and isinstance(weight_file, str | os.PathLike | None)):
         raise ElmoFastError(
-            f"options_file must be a path or an ElmoOptions; got {type(options_file).__name__} (of a dictionary with "
-            "the content of options.json, write ElmoOptions.from_dict(...))"
+            "options_file and weight_file must be two paths, a path and None, or an ElmoOptions and its state or None; "
+            f"got {type(options_file).__name__} and {type(weight_file).__name__} (of a dictionary with the content of "
+            "options.json, write ElmoOptions.from_dict(...))"
         )
-    if isinstance(weight_file, Mapping):
-        raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
     model = None
     if weight_file is None and options_file is not None:
         model = options_file if os.path.exists(options_file) else named_folder(options_file)
