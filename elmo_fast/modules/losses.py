@@ -116,12 +116,7 @@ class VocabularyLoss(Module):
             )
         hidden, wanted = embeddings.reshape(-1, embeddings.shape[-1]), targets.reshape(-1).long()
         ignored = wanted == self.ignore_index
-        return self._reduced(hidden, wanted.masked_fill(ignored, 0), ignored).reshape(
-            targets.shape if self.reduction == "none" else ()
-        )
-
-    def _reduced(self, hidden: Tensor, wanted: Tensor, ignored: Tensor) -> Tensor:
-        """Compute what `forward` returns of rows [N, D], words [N] and whether each is ignored, [N]."""
+        wanted = wanted.masked_fill(ignored, 0)
         if not hidden.shape[0]:
             losses = hidden.new_zeros(0)
         elif self.kind.samples and not self.training:
@@ -130,7 +125,7 @@ class VocabularyLoss(Module):
             losses = self.training_losses(hidden, wanted, self._draw_now(hidden.device) if self.kind.samples else None)
         losses = losses.masked_fill(ignored, 0)
         if self.reduction == "none":
-            return losses
+            return losses.reshape(targets.shape)
         return _total(losses) / (~ignored).sum() if self.reduction == "mean" else _total(losses)
 
     def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Any:
@@ -288,14 +283,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
         """Cross entropy of each position against the words drawn, [N]; as VocabularyLoss.training_losses."""
         options = {"correction": self.semantics, "sparse": self.sparse, **self._settings("sampled_softmax")}
         return ops.sampled_softmax(hidden, targets, *self.table(), *samples, **options)
-
-    def _reduced(self, hidden: Tensor, wanted: Tensor, ignored: Tensor) -> Tensor:
-        w, b = self.table()
-        small = hidden.shape[0] * w.shape[0] * hidden.element_size() <= CHUNK_BYTES
-        if small and not self.training and self.precision == "float32":  # AllenNLP's sums and order, to the last bit
-            scores, words = F.log_softmax(hidden @ w.t() + b, dim=-1), wanted.masked_fill(ignored, -100)
-            return F.nll_loss(scores, words, reduction=self.reduction)
-        return super()._reduced(hidden, wanted, ignored)
 
 
 class NegativeSamplingLoss(VocabularyLoss):
