@@ -11,7 +11,7 @@ from torch import Tensor
 
 from elmo_fast.corpus import encode
 from elmo_fast.corpus.streams import Stream
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.ops import cases
 from elmo_fast.ops._sampling import dropout_factors
 from elmo_fast.ops.cases import why_worse

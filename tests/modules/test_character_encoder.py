@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast import CharacterEncoder
 from elmo_fast.checkpoints import ElmoOptions, read_options
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES
 from tests.support.bilm_numpy import BilmNumpy

@@ -6,8 +6,7 @@ import pickle
 import pytest
 import torch
 
-from elmo_fast import batch_to_ids, ops
-from elmo_fast.modules import BiLM
+from elmo_fast import BiLM, batch_to_ids, ops
 from elmo_fast.modules._graph_replay import padded_rows, padded_words
 from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.support.tolerances import assert_no_worse

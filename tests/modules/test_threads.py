@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from elmo_fast import BiLM
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM
 from elmo_fast.text import batch_to_ids
 from tests.ops.graph_cases import DEVICE, needs_graphs
 
