@@ -14,7 +14,7 @@ from .._runtime.memory import bytes_of
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from .bilm_layout import bilm_shapes, check_storable, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
-from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, Shape, State, bilm_part, check_shapes, check_state
+from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_shapes, check_state
 
 PathLike = str | os.PathLike[str]
 # Under these roots, a tensor that the options do not require means that the options belong to another file.
@@ -61,7 +61,7 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
     """
     with _opened(embedding_file) as file:
         datasets = _datasets(file)
-        check_shapes(embedding_file, {"embedding": (None, None)}, _shapes(datasets))
+        check_shapes(embedding_file, {"embedding": (None, None)}, datasets)
         return with_zero_row(_tensor(embedding_file, "embedding", datasets["embedding"]))
 
 
@@ -108,16 +108,10 @@ def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) 
     """Return the tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
     with _opened(path) as file:
         datasets = {name: data for name, data in _datasets(file).items() if belongs(name)}
-        stored = _shapes(datasets)
-        expected = {name: shape for name, shape in bilm_shapes(options, stored, path).items() if belongs(name)}
-        check_shapes(
-            path, expected, stored, [name for name in stored if name.startswith(_ROOTS) and name not in expected]
-        )
+        expected = {name: shape for name, shape in bilm_shapes(options, datasets, path).items() if belongs(name)}
+        others = [name for name in datasets if name.startswith(_ROOTS) and name not in expected]
+        check_shapes(path, expected, datasets, others)
         return {name: _tensor(path, name, datasets[name]) for name in expected}
-
-
-def _shapes(datasets: Mapping[str, Any]) -> dict[str, Shape]:
-    return {name: data.shape or () for name, data in datasets.items()}
 
 
 def _tensor(path: PathLike, name: str, data: Any) -> Tensor:

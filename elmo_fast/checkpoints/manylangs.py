@@ -189,7 +189,7 @@ def _read(path: Path, options: ElmoOptions) -> State:
     check_shapes(
         path,
         {name: shape for name, (_, shape) in names.items()},
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        tensors,
         [name for name in tensors if name not in names],
     )
     check_stored(path, tensors)

@@ -14,7 +14,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
-from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
+from elmo_fast.checkpoints.state import finite_complaints, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._precision import check_precision
@@ -160,14 +160,10 @@ def load_state(module: Any, state: Weights | None, source: str) -> None:
         module.reset_parameters()
         return
     own = module.state_dict()
-    complaints = shape_complaints(_shapes(state), _shapes(own))
+    complaints = shape_complaints(state, {name: tensor.shape for name, tensor in own.items()})
     complaints += [f"{name}: has no place in the model of these options" for name in sorted(state.keys() - own.keys())]
     if complaints := complaints or finite_complaints(state):
         refuse(source, complaints)
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(state[name])
-
-
-def _shapes(tensors: Weights) -> dict[str, Shape]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
