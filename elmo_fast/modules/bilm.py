@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,18 +38,6 @@ from elmo_fast.ops._precision import torch_settings
 from elmo_fast.text import Vocabulary
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class BiLMSettings(TypedDict, total=False):
-    """Keywords of BiLM that Elmo and ElmoEmbedder pass on as they are."""
-
-    unique_words: bool
-    cache_size: int
-    precision: InferencePrecision
-    backend: Backend
-    vocabulary: Vocabulary | None
-    prefix: str | None
-    cuda_graphs: bool
 
 
 class BiLM(Module):
@@ -351,12 +339,11 @@ class BiLM(Module):
 
 
 def with_bilm_keywords(function: _Function) -> _Function:
-    """Show `**settings` in the signature as BiLM's keywords, as help(), documentation and completion need them."""
+    """Show `**settings` in the signature as BiLM's other keywords, for help(), documentation and completion."""
     own, keywords = inspect.signature(function), inspect.signature(BiLM).parameters
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    function.__signature__ = own.replace(  # type: ignore[attr-defined]
-        parameters=[*named, *(keywords[each] for each in BiLMSettings.__annotations__)]
-    )
+    others = [each for each in keywords.values() if each.kind is each.KEYWORD_ONLY and each.name not in own.parameters]
+    function.__signature__ = own.replace(parameters=[*named, *others])  # type: ignore[attr-defined]
     return function
 
 

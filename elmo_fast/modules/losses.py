@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,17 +20,6 @@ CHUNK_BYTES = 32 * 2**20
 NOISE_POWER = 0.75
 # Words sampled where a model's options do not say: it is evaluated only.
 _SAMPLES = 8192
-
-
-class LossOptions(TypedDict, total=False):
-    """Keywords of every loss; VocabularyLoss says what they mean."""
-
-    reduction: str
-    ignore_index: int
-    precision: Precision
-    backend: Backend
-    device: torch.device | str | None
-    dtype: torch.dtype | None
 
 
 class VocabularyLoss(Module):
@@ -60,6 +49,7 @@ class VocabularyLoss(Module):
     softmax_w: nn.Embedding | nn.Parameter
     softmax_b: nn.Embedding | nn.Parameter
     num_samples: int
+    counts: Tensor
 
     def __init__(
         self,
@@ -142,14 +132,14 @@ class VocabularyLoss(Module):
         return not self.kind.samples
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
-        """Return the loss of each position while training, [N], nats.
+        """Return the loss of each position while training, [N], nats: by default the exact one.
 
         Args:
             hidden: [N, D].
             targets: [N] int64.
             samples: as `draw` returns them.
         """
-        raise NotImplementedError
+        return self.exact_losses(hidden, targets)
 
     def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
         """Return -ln p of each target, [N], under probabilities that sum to 1 over the words; logits in chunks."""
@@ -251,7 +241,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
         use_fast_sampler: bool = False,
         *,
         semantics: str = "allennlp",
-        **options: Unpack[LossOptions],
+        **options: Any,
     ) -> None:
         check_counts(num_samples=num_samples)
         if num_samples > num_words:
@@ -319,8 +309,6 @@ class NegativeSamplingLoss(VocabularyLoss):
         "the sum normalised over the whole vocabulary"
     )
 
-    counts: Tensor
-
     def __init__(
         self,
         num_words: int,
@@ -331,7 +319,7 @@ class NegativeSamplingLoss(VocabularyLoss):
         *,
         negatives: float | None = None,
         power: float = NOISE_POWER,
-        **options: Unpack[LossOptions],
+        **options: Any,
     ) -> None:
         copied = _copy_counts(counts, num_words).clamp(min=1)
         check_counts(num_samples=num_samples)
@@ -390,15 +378,13 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     kind = LOSS_KINDS["hierarchical_softmax"]
     explanation = "hierarchical softmax: exact, by the model's own tree, under which the words' probabilities sum to 1"
 
-    counts: Tensor
-
     def __init__(
         self,
         num_words: int,
         embedding_dim: int,
         counts: Tensor,
         sparse: bool = False,
-        **options: Unpack[LossOptions],
+        **options: Any,
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
@@ -451,12 +437,8 @@ class FullSoftmaxLoss(VocabularyLoss):
 
     kind = LOSS_KINDS["full_softmax"]
 
-    def __init__(self, num_words: int, embedding_dim: int, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, num_words: int, embedding_dim: int, **options: Any) -> None:
         super().__init__(num_words, embedding_dim, **options)
-
-    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
-        """As exact_losses."""
-        return self.exact_losses(hidden, targets)
 
 
 LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
