@@ -79,16 +79,20 @@ def read_uncalled(*modules: nn.Module | None) -> None:
                 "torch.nn.utils.parametrize, wrap the whole BiLM, Elmo or loss or, in place of a quantizer, give "
                 'precision="int8"'
             )
-        kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
-        for hooks in kinds:
-            for hook in hooks.values():
-                if not isinstance(hook, _WEIGHT_HOOKS):
-                    raise ElmoFastError(
-                        f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): the kernels read "
-                        "its parameters without calling it; put the hook on the module that you call, such as a BiLM"
-                    )
-                hook(module, ())
+        if module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
+            _run_weight_hooks(module)
         waiting.extend(module._modules.values())
+
+
+def _run_weight_hooks(module: nn.Module) -> None:
+    kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
+    for hook in (hook for hooks in kinds for hook in hooks.values()):
+        if not isinstance(hook, _WEIGHT_HOOKS):
+            raise ElmoFastError(
+                f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels read "
+                "its parameters without calling it; put the hook on the module that you call, such as a BiLM"
+            )
+        hook(module, ())
 
 
 def has_hooks(*modules: nn.Module) -> bool:
