@@ -47,7 +47,7 @@ from elmo_fast.tasks.formats import (
     write_predicted_csv,
     write_tagged_conllu,
 )
-from elmo_fast.tasks.model import TaskModel, input_digests, new_model
+from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import Prediction, TaskTrainer, load_weights, predict, trained_weights
 from elmo_fast.text import checked_sentences, rereadable
@@ -266,7 +266,7 @@ def load_task(
     check_int8_device(config.precision, device_named(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
     with torch.device("cpu"):
-        task = new_model(config, len(labels), words=words)
+        task = TaskModel(config, len(labels), words=words)
     digests = input_digests(config, task)
     for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if digests.get(name) != digest:
@@ -357,7 +357,7 @@ def train_task(
         report(f"features: {config.features()}")
         torch.manual_seed(config.seed)
         with torch.device("cpu"):
-            model = new_model(config, len(data.labels), data.train)
+            model = TaskModel(config, len(data.labels), data.train)
         model = model.to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
