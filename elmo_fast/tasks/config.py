@@ -120,13 +120,6 @@ class TaskConfig:
     resume: bool = True
     """resume the run in save_dir; false: start over"""
 
-    def features(self) -> str:
-        """Describe the BiLSTM's inputs for people."""
-        elmo = f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})"
-        words = f"vectors of {self.vectors}" if self.vectors else f"random word embeddings of {self.word_dim}"
-        parts = {elmo: self.elmo != "none", words: self.vectors or self.word_dim, "a character CNN": self.characters}
-        return " + ".join(part for part, used in parts.items() if used)
-
     def flat(self) -> dict[str, Any]:
         """All fields in a dictionary."""
         return dataclasses.asdict(self)

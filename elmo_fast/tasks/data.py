@@ -1,8 +1,6 @@
 """The data of a task: files, the fraction of train that is used, labels, and batches in their order."""
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -290,11 +288,3 @@ def shared_subset(count: int, share: float, seed: int) -> list[int]:
     """
     size = max(1, round(share * count))
     return sorted(np.random.default_rng([seed, count]).permutation(count)[:size].tolist())
-
-
-def digest_of(*splits: Split) -> str:
-    """Return a digest of sentences and labels, to check that a run is resumed with the same data."""
-    digest = hashlib.sha256()
-    for split in splits:
-        digest.update(json.dumps(split.examples).encode())
-    return digest.hexdigest()

@@ -135,10 +135,9 @@ class Tagger(_Head):
         if self.crf is None:
             return super().loss(scores, labels, lengths)
         known = (labels != UNSEEN).sum(1) == lengths
-        if not known.any():
-            return scores.sum() * 0
         lengths = lengths[known]
-        return -self.crf.log_likelihood(scores[known], labels[known], lengths).sum() / lengths.sum()
+        total = self.crf.log_likelihood(scores[known], labels[known], lengths).sum()
+        return -total / lengths.sum().clamp(min=1)
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:

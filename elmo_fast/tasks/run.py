@@ -37,12 +37,12 @@ from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
 from elmo_fast.tasks.formats import (
     PER_WORD,
+    SUFFIXES,
     Example,
     format_of,
     is_number,
     is_table,
     read_rows,
-    suffix_format,
     write_examples,
     write_predicted_csv,
     write_tagged_conllu,
@@ -52,6 +52,7 @@ from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import Prediction, TaskTrainer, load_weights, predict, trained_weights
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sentences import ending
 from elmo_fast.text.sources import SHOWN_LINES
 from elmo_fast.text.tokenizers import RAW_TEXT
 
@@ -205,16 +206,14 @@ class SavedTask:
 
         Without words there are no tags, and a classifier's values are None.
         """
+        shares = prediction.probabilities
         if self.config.task == "classify":
-            shares = prediction.probabilities
             values = [None] * len(self.labels) if shares is None else shares.tolist()
             every = dict(zip(self.labels.names, values, strict=True))
             second = {} if self.config.pair_column is None else {"second": list(example.second)}
             return {"words": example.words, **second, "label": prediction.label, "probabilities": every}
-        if prediction.probabilities is None:
-            return {"words": [], "labels": [], "probabilities": []}
-        at = torch.tensor(self.labels.ids(prediction.labels), device="cpu")
-        chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
+        rows = [] if shares is None else shares.tolist()
+        chosen = [row[number] for row, number in zip(rows, self.labels.ids(prediction.labels), strict=True)]
         return {"words": example.words, "labels": prediction.labels, "probabilities": chosen}
 
 
@@ -290,8 +289,7 @@ def _with_paths(folder: pathlib.Path, config: TaskConfig, paths: dict[str, Path 
     needed = {"model": config.elmo != "none" and not own, "vectors": config.vectors is not None}
     for name, path in paths.items():
         if path is not None and not needed[name]:
-            how = f"holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
-            why = how if name == "model" and own else f"was trained without {name}"
+            why = "holds its biLM" if name == "model" and own else f"was trained without {name}"
             raise ElmoFastError(f"leave out --{name}: {folder} {why}")
         if needed[name]:
             stored = getattr(config, name)
@@ -354,7 +352,6 @@ def train_task(
     for note in data.notes:
         warnings.warn(note, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
-        report(f"features: {config.features()}")
         torch.manual_seed(config.seed)
         with torch.device("cpu"):
             model = TaskModel(config, len(data.labels), data.train)
@@ -370,7 +367,7 @@ def train_task(
             dev=trainer.scores(splits["dev"]),
             test=trainer.scores(splits["test"]) if "test" in splits else None,
             epochs=trainer.epochs,
-            best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
+            best_epoch=trainer.best_epoch,
             mix_weights=dict(zip(model.elmo_at, elmo.weights(), strict=True)) if elmo else {},
             gammas=dict(zip(model.elmo_at, elmo.gammas(), strict=True)) if elmo else {},
             config=config,
@@ -479,7 +476,7 @@ def predict_task(
     """
     if replaces(out, path):
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
-    if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
+    if format is None and ending(path) == ".txt":
         raise ElmoFastError(f"{path}: a sentence or a word per line? give --format text or --format columns")
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
@@ -528,7 +525,7 @@ def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities:
         formats |= {"columns": "columns", "tsv": "columns"} | ({"conllu": "conllu"} if read_as == "conllu" else {})
     elif not probabilities:
         formats |= {"csv": "csv"} | ({} if config.pair_column else {"columns": "tsv", "tsv": "tsv"})
-    named = suffix_format(out) or [*formats][-1]
+    named = SUFFIXES.get(ending(out)) or [*formats][-1]
     if named not in formats:
         kind = "probabilities" if probabilities else "labels of pairs" if config.pair_column else "labels"
         names = " or ".join(f".{name}".replace("columns", "conll") for name in formats)

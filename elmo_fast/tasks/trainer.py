@@ -1,6 +1,7 @@
 """Training of a tagger or classifier: Adam, early stopping on the development score, resuming after a kill."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from elmo_fast._runtime.progress import METRICS_FILE, Progress, duration
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
-from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
+from elmo_fast.tasks.data import Labels, Split, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.scores import Scores, tag_scores
 
@@ -132,21 +133,21 @@ class TaskTrainer:
         self.optimiser = torch.optim.Adam([{"params": some, "lr": rate} for some, rate in rates if some], fused=True)
         self.epochs: list[dict[str, Any]] = []
         self._best: dict[str, Tensor] = {}
-        self._data = " ".join([digest_of(self.train, self.dev), *input_digests(config, self.model).values()])
+        digest = hashlib.sha256("".join(json.dumps(split.examples) for split in (self.train, self.dev)).encode())
+        self._data = " ".join([digest.hexdigest(), *input_digests(config, self.model).values()])
 
     def fit(self) -> None:
         """Train to the end; the model then has the weights of the best epoch."""
         self._resume()
-        while not self.ended:
-            self._epoch(len(self.epochs))
+        patience = self.config.patience or math.inf
+        while (done := len(self.epochs)) < self.config.epochs and done - self.best_epoch < patience:
+            self._epoch(done)
         load_weights(trained_weights(self.model), self._best, self.folder)
 
     @property
-    def ended(self) -> bool:
-        """Whether all epochs are done, or patience is."""
-        done, patience = len(self.epochs), self.config.patience
-        best = max((row["epoch"] for row in self.epochs if row["best"]), default=done)
-        return done >= self.config.epochs or bool(patience and done - best >= patience)
+    def best_epoch(self) -> int:
+        """The epoch with the best score so far, from 1; 0 before the first."""
+        return max((row["epoch"] for row in self.epochs if row["best"]), default=0)
 
     def _resume(self) -> None:
         """Load the state in the folder, if any; ElmoFastError if it is damaged, or of other settings or data."""

@@ -55,7 +55,7 @@ def test_a_bilm_that_was_fine_tuned_is_in_the_task(tmp_path):
     result = train_task(config, silent)
     (tmp_path / "bilm").rename(tmp_path / "elsewhere")
     assert evaluate_task(config.save_dir, config.test_path) == result.test
-    with pytest.raises(ElmoFastError, match=r"leave out --model: .* holds its biLM, which was fine-tuned"):
+    with pytest.raises(ElmoFastError, match=r"leave out --model: .* holds its biLM"):
         load_task(config.save_dir, model=tmp_path / "elsewhere")
 
 
@@ -312,7 +312,7 @@ def test_a_task_that_holds_its_bilm_needs_no_other_folder(tmp_path):
     assert not (tmp_path / "run" / "model.safetensors").exists()
     train_task(dataclasses.replace(config, copy_model=True), lines.append)
     assert lines[-2].endswith("needs no other file")
-    with pytest.raises(ElmoFastError, match=r"leave out --model: .* holds its biLM, which was copied into it"):
+    with pytest.raises(ElmoFastError, match=r"leave out --model: .* holds its biLM"):
         load_task(config.save_dir, model=config.model)
     shutil.rmtree(config.model)
     for name in ("cache", "training"):
