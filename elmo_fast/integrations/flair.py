@@ -11,12 +11,9 @@ from elmo_fast.errors import check_choice, require
 from elmo_fast.modules import BiLM
 from elmo_fast.text import Vocabulary
 
-_PURPOSE = "elmo_fast.integrations.flair"
-_flair = require("flair", "flair", _PURPOSE)
-_embeddings = require("flair.embeddings.base", "flair", _PURPOSE)
+_flair = require("flair", "flair", __name__)
+_embeddings = require("flair.embeddings.base", "flair", __name__)
 _TokenEmbeddings: Any = _embeddings.TokenEmbeddings
-
-MODES = ("all", "top", "average")
 
 
 @_embeddings.register_embeddings
@@ -45,7 +42,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
         embedding_mode: str = "all",
         **settings: Any,
     ) -> None:
-        check_choice("embedding_mode", embedding_mode, MODES)
+        check_choice("embedding_mode", embedding_mode, ("all", "top", "average"))
         self.name, self.static_embeddings = f"elmo-{os.fspath(model)}-{embedding_mode}", True
         super().__init__()
         saved = settings.pop("_saved", None)  # from_params: options and vocabulary of a biLM whose weights come later

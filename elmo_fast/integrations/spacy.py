@@ -15,11 +15,10 @@ from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules.elmo import save_bilm
 
-_PURPOSE = "elmo_fast.integrations.spacy"
-_language = require("spacy.language", "spacy", _PURPOSE)
-_tokens = require("spacy.tokens", "spacy", _PURPOSE)
-_Pipe: Any = require("spacy.pipeline", "spacy", _PURPOSE).Pipe
-_util = require("spacy.util", "spacy", _PURPOSE)
+_language = require("spacy.language", "spacy", __name__)
+_tokens = require("spacy.tokens", "spacy", __name__)
+_Pipe: Any = require("spacy.pipeline", "spacy", __name__).Pipe
+_util = require("spacy.util", "spacy", __name__)
 
 _DEFAULTS = {"layers": "average", "precision": "float32", "device": "cpu", "max_tokens": 4096}
 USER_DATA = "elmo_fast"  # key of the vectors in doc.user_data when doc.tensor is another component's

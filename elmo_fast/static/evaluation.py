@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_fast._io import atomic_file
 from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, require
@@ -133,11 +132,12 @@ def evaluate_analogies(
     _warn_of(path, skipped, "four words")
     if all(len(lines) == 1 for lines in sections):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
-    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
-        copy = os.path.join(folder, QUESTIONS)  # gensim's own reader takes other lines of the original file
-        atomic_file.write_text(copy, "".join(f"{line}\n" for lines in sections for line in lines))
+    # A copy, because gensim's own reader takes other lines of the original file.
+    with tempfile.NamedTemporaryFile("w", prefix="elmo-fast-", encoding="utf-8", newline="\n") as copy:
+        copy.writelines(f"{line}\n" for lines in sections for line in lines)
+        copy.flush()
         settings = restrict_vocab, case_insensitive, unknown_as_wrong
-        _, scores = vectors.to_gensim().evaluate_word_analogies(copy, *settings)
+        _, scores = vectors.to_gensim().evaluate_word_analogies(copy.name, *settings)
     parts = []
     for score, lines in zip(scores[:-1], sections, strict=True):
         right, wrong = len(score["correct"]), len(score["incorrect"])

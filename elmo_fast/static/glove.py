@@ -271,13 +271,12 @@ def words_to_count(
 
     Words are in order of falling count, then of code points. Raises ElmoFastError if none is frequent enough.
     """
-    if isinstance(text, str | os.PathLike):
-        if is_prepared(text):
-            corpus = open_corpus(text, tokenizer)
-        else:
-            corpus = read_corpus(os.fspath(text), Vocabulary(MARKERS), tokenizer)
-    else:
+    if not isinstance(text, str | os.PathLike):
         corpus = text if isinstance(text, Corpus) else encode(text, Vocabulary(MARKERS))
+    elif is_prepared(text):
+        corpus = open_corpus(text, tokenizer)
+    else:
+        corpus = read_corpus(os.fspath(text), Vocabulary(MARKERS), tokenizer)
     types = np.flatnonzero(corpus.counts >= min_count)
     words, counts = corpus.types.words(types), corpus.counts[types].tolist()
     order = sorted(range(len(types)), key=lambda i: (-counts[i], words[i]))[:max_vocab_size]

@@ -157,7 +157,7 @@ class StaticFeatures(nn.Module):
         self.words = list(vectors.words)
         self._numbers = {word: number for number, word in enumerate(self.words, _FIRST)}
         self.unknown = nn.Parameter(rows[_FIRST:].mean(0).to(torch.get_default_device()))
-        self._replaced = frozenset(number + _FIRST for number in replaced)
+        self._replaced = torch.tensor(sorted(replaced), dtype=torch.int64, device="cpu") + _FIRST
         self.trainable = trainable
         # A frozen table is no buffer: to_empty and the device "meta" would drop its values, which no state_dict has.
         self.table = nn.Parameter(rows.to(torch.get_default_device())) if trainable else rows
@@ -186,10 +186,9 @@ class StaticFeatures(nn.Module):
         longest = max(map(len, rows), default=0)
         padded = [row + [_PADDING] * (longest - len(row)) for row in rows]
         numbers = torch.tensor(padded, dtype=torch.int64, device="cpu")
-        if self.training and self._replaced:
-            once = torch.tensor(sorted(self._replaced), device="cpu")
+        if self.training and len(self._replaced):
             replaced = torch.rand(numbers.shape, device="cpu") < 0.5
-            numbers[replaced & torch.isin(numbers, once)] = _UNKNOWN
+            numbers[replaced & torch.isin(numbers, self._replaced)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
         table = self.table.to(self.unknown)
         if not self.trainable and not table.is_meta:
@@ -222,8 +221,8 @@ class ElmoFeatures(nn.Module):
 
         y_m = gamma_m * sum_l softmax(w_m)_l * h_l
 
-    A biLM whose parameters are trained is a submodule. A frozen one is not: it is in no state_dict, and stays in
-    evaluation mode; it moves to the mixes' device when it is run.
+    The modules of the mixes are `scalar_mixes`. A biLM whose parameters are trained is a submodule. A frozen one is
+    not: it is in no state_dict, and stays in evaluation mode; it moves to the mixes' device when it is run.
 
     Args:
         bilm: as load_bilm gives it; whether it is trained is whether its parameters require gradients. Every sentence
@@ -263,22 +262,15 @@ class ElmoFeatures(nn.Module):
         if isinstance(layer, int) and -known <= layer < 0:
             layer += known
         self.layers = list(range(known)) if learned else [layer_number(layer, known, also='"mix", ')]
-        for m in range(mixes):
-            mix = ScalarMix(len(self.layers), backend=backend)
-            for weight in mix.scalar_parameters:
-                weight.requires_grad_(learned)
+        self.scalar_mixes = [ScalarMix(len(self.layers), backend=backend) for _ in range(mixes)]
+        for m, mix in enumerate(self.scalar_mixes):
+            mix.scalar_parameters.requires_grad_(learned)
             self.add_module(f"scalar_mix_{m}", mix)
-        self._mixes = mixes
 
     @property
     def bilm(self) -> BiLM:
         """The biLM, frozen or trained."""
         return self.trained_bilm if self.fine_tuned else self._frozen[0]
-
-    @property
-    def scalar_mixes(self) -> list[ScalarMix]:
-        """The M mixes."""
-        return [self.get_submodule(f"scalar_mix_{m}") for m in range(self._mixes)]  # type: ignore[misc]
 
     def get_output_dim(self) -> int:
         """2D, the width of a mix."""

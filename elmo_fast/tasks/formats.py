@@ -234,7 +234,10 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
-    at = _number(path, column, -1, "columns")
+    try:
+        at = -1 if column is None else int(column)
+    except ValueError as error:
+        raise ElmoFastError(f"{path}: column of the format columns must be a number; got {column!r:.40}") from error
     width, tabs = 0, False
     for index, line in lines:
         if not line or line.split(maxsplit=1)[0] == _DOCUMENT:
@@ -288,8 +291,7 @@ def _of_table(
 
 
 def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
-    at = _number(path, column, 0, "tsv")
-    if at not in (0, 1):
+    if (at := {"None": 0, "0": 0, "1": 1}.get(str(column))) is None:
         raise ElmoFastError(f"{path}: column must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}")
     count, quoted, header = 0, list[int](), ""
     for index, line in lines:
@@ -323,10 +325,3 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: 
             "label_column=NAME, which reads quoting",
             stacklevel=5,
         )
-
-
-def _number(path: str, column: Column, default: int, format: str) -> int:
-    try:
-        return default if column is None else int(column)
-    except ValueError as error:
-        raise ElmoFastError(f"{path}: column of the format {format} must be a number; got {column!r:.40}") from error

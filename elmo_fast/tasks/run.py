@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from elmo_fast._runtime.progress import Progress, duration
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import (
     file_beside,
-    missing_model,
     named_folder,
     pretrained_folder,
     put_model,
@@ -33,7 +32,7 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
+from elmo_fast.tasks.config import Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
 from elmo_fast.tasks.formats import (
     PER_WORD,
@@ -53,7 +52,6 @@ from elmo_fast.tasks.trainer import Prediction, TaskTrainer, load_weights, predi
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sentences import ending
-from elmo_fast.text.sources import SHOWN_LINES
 from elmo_fast.text.tokenizers import RAW_TEXT
 
 # A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
@@ -182,7 +180,7 @@ class SavedTask:
             examples = [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
         empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
         if empty and self.config.task == "classify":
-            which = f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)})"
+            which = f"{len(empty)} of {len(examples)} sentences have no words, the first is sentences[{empty[0]}]"
             warnings.warn(f"{which}: their label is None, their probabilities are NaN", stacklevel=3)
         return examples
 
@@ -294,8 +292,6 @@ def _with_paths(folder: pathlib.Path, config: TaskConfig, paths: dict[str, Path 
         if needed[name]:
             stored = getattr(config, name)
             found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
-            if path is not None and name == "model" and (missing := missing_model(found)):
-                raise ElmoFastError(f"--model {missing}")
             if not os.path.exists(found) and (name == "vectors" or path is None):
                 raise ElmoFastError(
                     f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
@@ -415,7 +411,7 @@ def evaluate_task(
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     columns = {"column": column, "label_column": label_column, "pair_column": pair_column}
     asked = _asked(task.config, format=format, metric=metric, **columns)
-    check_choice("metric", asked.metric, METRICS)
+    check_choice("metric", asked.metric, get_args(Metric))
     if label_column is None and is_number(column):
         asked = dataclasses.replace(asked, label_column=None)
     examples = read_labelled(path, asked)
@@ -494,8 +490,7 @@ def predict_task(
         rows = [(example, row if to == "csv" else {}) for example, row in read]
         examples = [example for example, _ in rows]
         if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:
-            unit = "line" if read_as == "text" else "row"
-            blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
+            blank = f"{len(empty):,} of {len(examples):,} lines or rows are blank, the first is number {empty[0]:,}"
             warnings.warn(f"{path}: {blank}: the output has an empty result for each", stacklevel=2)
         predictions = task.predictions(examples, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
@@ -511,11 +506,6 @@ def predict_task(
         else:
             write_examples(out, (Example(each.words, tags) for each, tags in zip(examples, labels, strict=True)), to)
     return len(examples)
-
-
-def _listed(form: str, numbers: Sequence[int]) -> str:
-    """Return the first numbers in words, each as in `form`."""
-    return ", ".join(map(form.format, numbers[:SHOWN_LINES])) + (", ..." if len(numbers) > SHOWN_LINES else "")
 
 
 def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
