@@ -74,10 +74,11 @@ class LayerCache:
         rows = np.asarray(indices, np.int64)
         lengths, starts = self._lengths[rows], self._starts[rows]
         chosen = range(self.num_layers) if layers is None else layers
-        out = np.zeros((len(chosen), len(rows), int(lengths.max(initial=0)), self.width), np.float32)
+        out = np.empty((len(chosen), len(rows), int(lengths.max(initial=0)), self.width), np.float32)
         for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             for index, layer in enumerate(chosen):
                 out[index, number, :length] = self._layers[layer, start : start + length]
+            out[:, number, length:] = 0
         return torch.from_numpy(out), torch.from_numpy(lengths)
 
 
