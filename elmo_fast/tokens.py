@@ -18,7 +18,7 @@ from elmo_fast.embed.sentence_index import SearchedText, cached_vectors, read_ve
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import check_room, writing_cache_folder
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import Source, check_words, checked_sentences
 from elmo_fast.text.sources import TextFile
 

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, TextIO, Unpack
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, Write, check
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
 from elmo_fast.modules._loading import explains_missing_arguments
-from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
+from elmo_fast.modules.bilm import BiLM, with_bilm_keywords
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
@@ -68,7 +68,7 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         *,
         stateful: bool = True,
-        **settings: Unpack[BiLMSettings],
+        **settings: Any,
     ) -> None:
         _check_device(cuda_device, settings)
         with torch.device("cpu"):
@@ -94,7 +94,7 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         *,
         stateful: bool = False,
-        **settings: Unpack[BiLMSettings],
+        **settings: Any,
     ) -> "ElmoEmbedder":
         """Load the embedder of a model.
 
@@ -415,7 +415,7 @@ class ElmoEmbedder:
         )  # fmt: skip
 
 
-def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
+def _check_device(cuda_device: int, settings: dict[str, Any]) -> None:
     device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
     check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
 

@@ -8,7 +8,7 @@ import torch
 from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import check_choice, require
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import Vocabulary
 
 _flair = require("flair", "flair", __name__)

@@ -10,7 +10,7 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import Layers, chosen_layers, combined_width
 from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.errors import ElmoFastError, check_choice, require
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import TOKENIZERS, Backend, InferencePrecision, Tokenizer
 from elmo_fast.text import checked_sentences, tokenizer

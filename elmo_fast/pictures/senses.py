@@ -21,7 +21,7 @@ from elmo_fast._io.atomic_file import write_text
 from elmo_fast.embed.layers import Layers, combined_width, layer_number
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.text.sources import TextFile

@@ -22,7 +22,7 @@ from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
 from elmo_fast.checkpoints.tensor_bundle import INDEX
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import WordEncoder
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel, architecture_of
 from elmo_fast.pretrain.optimizer import AdaGrad

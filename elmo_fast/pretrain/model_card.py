@@ -111,7 +111,7 @@ def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
     rows["LSTM layers"] = f"{lstm.n_layers} per direction, {lstm.dim:,} cells projected to {lstm.projection_dim:,}"
     if lstm.joined:
         rows["LSTM layers"] += " after the last; each reads both directions of the one below"
-    rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
+    rows["clips"] = "cell {}, projection {}".format(*(clip or "none" for clip in lstm.clips))
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
     rows["vectors"] = f"{lstm.n_outputs + 1} layers of {2 * lstm.projection_dim:,} numbers per word"
     rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')):,}"

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.corpus.streams import DistinctWords, StreamBatch
-from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._sampling import dropout_factors
 from elmo_fast.ops._table_rows import stays_sparse

@@ -23,8 +23,8 @@ from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.sentence_vectors import write_vectors
 from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, WordEncoder
-from elmo_fast.modules.bilm import model_digest
+from elmo_fast.modules.bilm import BiLM, model_digest
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.tasks.formats import Example, text_rows, texts_of
 
 MAX_TOKENS = 4096

@@ -14,11 +14,11 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules._loading import check_settings, read_uncalled, skip_init
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.char_cnn import character_features
-from elmo_fast.modules.scalar_mix import mixes
+from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
 from elmo_fast.static import Vectors
 from elmo_fast.text.characters import MAX_CHARACTERS, PAD, ByteSpelling

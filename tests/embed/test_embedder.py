@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast import BiLM, Elmo, ElmoEmbedder
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.embed import layers
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.text.sources import TextFile
 from tests.modules.conftest import BATCHES

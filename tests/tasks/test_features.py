@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import ElmoEmbedder
+from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo
 from elmo_fast.static import Vectors
 from elmo_fast.tasks import CharacterFeatures, ElmoFeatures, Example, StaticFeatures, cached_layers, load_bilm
 from elmo_fast.tasks.features import dropout

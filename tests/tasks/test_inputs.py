@@ -11,11 +11,10 @@ import warnings
 import numpy as np
 import pytest
 
-from elmo_fast import ElmoEmbedder
+from elmo_fast import BiLM, Elmo, ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, save_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.tasks import load_task, read_examples
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE
