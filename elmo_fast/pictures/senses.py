@@ -412,8 +412,8 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
         colour, marker = looks(cluster)
         sentence = html.escape(" ".join(occurrences[index].tokens))
         rows.append(
-            f'<g class="point c{cluster}" data-cluster="{cluster}" transform="translate({x:.1f} {y:.1f})" '
-            f'style="color:{colour}" tabindex="{0 if index == 0 else -1}" role="img" '
+            f'<g class="point c{cluster}" transform="translate({x:.1f} {y:.1f})" style="color:{colour}" '
+            f'tabindex="{0 if index == 0 else -1}" role="img" '
             f'aria-label="cluster {cluster + 1}: {sentence}"><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)
