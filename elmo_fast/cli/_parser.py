@@ -18,6 +18,7 @@ import yaml
 
 from elmo_fast._docstrings import docstrings
 from elmo_fast._io.atomic_file import replaces
+from elmo_fast._io.fields import MOST_BYTES
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 from elmo_fast.op_choices import FormatIn, InferencePrecision, Tokenizer
 
@@ -161,7 +162,9 @@ class ConfigFile(jsonargparse.ActionConfigFile):
             raise ElmoFastError(f"--config {path}: neither a file nor a preset; {known}")
         try:
             with open(path, encoding="utf-8-sig") as file:
-                text = file.read()
+                text = file.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES:,} characters, which are no options")
             if path.endswith(".toml"):
                 import tomllib
 

@@ -1,6 +1,7 @@
 """`elmo-fast plot`: pictures of runs, layers, words and senses."""
 
 import os
+import shlex
 import warnings
 from typing import Any, Literal
 
@@ -259,5 +260,6 @@ def run_projector(options: _ProjectorOptions) -> None:
             raise ElmoFastError(f"--out_dir: {written} is the same file as {file}, which is read; choose another")
     words, matrix, columns = read_vectors(options)
     folder = write_projector(words, matrix, options.out_dir, columns)
-    _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
+    view = f"tensorboard --logdir {shlex.quote(str(folder))}"
+    _common.logger().info("%d vectors of %d numbers; to view them: %s", *matrix.shape, view)
     print(folder)

@@ -163,9 +163,10 @@ def run_pretrain(options: _PretrainOptions) -> int:
     done = pretrain(config, report=_common.logger().info, device=device)
     interrupted = done.stopped_by == "interrupt"
     if not interrupted and os.environ.get("RANK", "0") == "0":
-        _common.logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
-        _common.logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
-        _common.logger().info(f"       elmo-fast plot {done.folder}")
+        folder = shlex.quote(str(done.folder))
+        _common.logger().info(f"next   elmo-fast eval --save_dir {folder} --test_prefix FILES")
+        _common.logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {folder}")
+        _common.logger().info(f"       elmo-fast plot {folder}")
     # Ctrl-C is 130, SIGTERM 143; either way everything is saved.
     status = 128 + done.signal if interrupted else 0
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -1,6 +1,7 @@
 """`elmo-fast task` and `elmo-fast report`: taggers and classifiers over ELMo, and whether ELMo helps them."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -39,8 +40,9 @@ def run_train(options: _TrainOptions) -> None:
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             print(f"{split}\n{scores.table()}")
-    logger().info(f"next   elmo-fast task eval {config.save_dir} FILE")
-    logger().info(f"       elmo-fast task predict {config.save_dir} IN OUT")
+    folder = shlex.quote(config.save_dir)
+    logger().info(f"next   elmo-fast task eval {folder} FILE")
+    logger().info(f"       elmo-fast task predict {folder} IN OUT")
 
 
 class _TaskOptions(Computing):
