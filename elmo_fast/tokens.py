@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast._docstrings import document
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_names, unit_rows
@@ -74,9 +73,6 @@ class NearestToken(NamedTuple):
     """which token of the line, from 0"""
     tokens: Sequence[str]
     """all tokens of the sentence"""
-
-
-document(NearestToken)
 
 
 def nearest_tokens(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast._docstrings import document
 from elmo_fast._io.atomic_folder import MANIFEST, has_files
 from elmo_fast._io.fields import parsed
 from elmo_fast._runtime.progress import Progress
@@ -119,9 +118,6 @@ class NearestSentence(NamedTuple):
     """which sentence (line of a file, row of a table), from 0"""
     text: str
     """the sentence; of a table, the value; of FASTA, the name"""
-
-
-document(NearestSentence)
 
 
 class SentenceIndex:

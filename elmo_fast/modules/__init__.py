@@ -3,7 +3,6 @@
 Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
-from elmo_fast._docstrings import document
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.char_cnn import CharCNN, Highway
@@ -43,5 +42,3 @@ __all__ = [
     "clip_grad_norm_",
     "remove_sentence_boundaries",
 ]
-for _name in __all__:
-    document(globals()[_name])
