@@ -145,21 +145,15 @@ def why_wrong(name: str, backend: str, precision: str, device: Any) -> str | Non
     return None
 
 
-def reminder(device: Any) -> str | None:
-    """One sentence if the device is a GPU on which not all kernels are known to be right, else None."""
+def remind(device: Any) -> None:
+    """Warn if the device is a GPU on which not all kernels are known to be right."""
     import torch
 
     device = torch.device(device)
-    if device.type != "cuda" or not torch.cuda.is_available() or mark_of(device).is_file():
-        return None
-    gpu = torch.cuda.get_device_properties(device).name
-    return f"kernels are unchecked on this {gpu}: `elmo-fast check --device {device}` takes about a minute"
-
-
-def remind(device: Any) -> None:
-    """Warn with the reminder, if there is one."""
-    if (sentence := reminder(device)) is not None:
-        warnings.warn(sentence, stacklevel=2)
+    if device.type == "cuda" and torch.cuda.is_available() and not mark_of(device).is_file():
+        gpu = torch.cuda.get_device_properties(device).name
+        advice = f"`elmo-fast check --device {device}` takes about a minute"
+        warnings.warn(f"kernels are unchecked on this {gpu}: {advice}", stacklevel=2)
 
 
 def remember(device: Any, *, passed: bool) -> None:
@@ -264,8 +258,8 @@ def backends(device: Any) -> list[str]:
     from elmo_fast.ops import PRECISIONS, _native, explain, op_names
     from elmo_fast.ops._dispatch import made_for
 
-    unchecked = reminder(device)
-    lines = [f"ops on {device}:", *([unchecked] if unchecked else [])]
+    remind(device)
+    lines = [f"ops on {device}:"]
     width = max(map(len, op_names()), default=0)
     for op in op_names():
         chosen: dict[str, list[str]] = {}
