@@ -100,14 +100,13 @@ def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
     missing = {c for c in characters if c.isprintable() and not c.isspace()}
     missing -= _characters(font_manager.findfont(font_manager.FontProperties(family=["sans-serif"])))
     chosen: list[str] = []
-    regular = [font for font in font_manager.fontManager.ttflist if font.style == "normal" and font.weight == 400]
-    # matplotlib's own font of last resort has a box for every character.
-    fonts = sorted({font.name: font.fname for font in regular if not font.name.startswith("Last Resort")}.items())
-    while missing and (best := max(fonts, key=lambda font: len(missing & _characters(font[1])))):
-        if missing.isdisjoint(has := _characters(best[1])):
-            break
-        chosen.append(best[0])
-        missing -= has
+    fonts = font_manager.fontManager.ttflist
+    for font in sorted(fonts, key=lambda font: (-len(missing and missing & _characters(font.fname)), font.name)):
+        # matplotlib's own font of last resort has a box for every character.
+        regular = font.style == "normal" and font.weight == 400 and not font.name.startswith("Last Resort")
+        if regular and missing & _characters(font.fname):
+            chosen.append(font.name)
+            missing -= _characters(font.fname)
     return chosen, missing
 
 
