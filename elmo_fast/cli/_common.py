@@ -175,11 +175,6 @@ def load_embedder(options: Model, *, stateful: bool = False) -> Any:
     return embedder
 
 
-def layer_of(text: str) -> str | int:
-    """Return a layer from an option: a number if it is one, else a name."""
-    return int(text) if text.isdecimal() else text
-
-
 @contextlib.contextmanager
 def printed_text(path: str) -> Iterator[str]:
     """Yield a path to write text to: `path`, or with "-" a file whose text is printed when the block ends."""

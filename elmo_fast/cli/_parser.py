@@ -109,12 +109,17 @@ class Command:
         parser.fields(cls)
 
 
-class Computing(Command):
+class Running(Command):
+    """Where something computes."""
+
+    device: str = "auto"
+    threads: int | None = None
+
+
+class Computing(Running):
     """The options of what computes."""
 
     seed: int = 0
-    device: str = "auto"
-    threads: int | None = None
 
 
 class ModelNames(Command):

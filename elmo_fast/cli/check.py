@@ -15,7 +15,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Command, Computing, ModelNames
+from elmo_fast.cli._parser import Computing, ModelNames, Running
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
@@ -24,8 +24,7 @@ LIMIT = 300  # seconds of a check's process
 Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
-class _CheckOptions(Command):
-    threads: int | None = None
+class _CheckOptions(Running):
     device: str = "cuda"
 
 

@@ -10,7 +10,7 @@ from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast._runtime.memory import size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common, check
-from elmo_fast.cli._parser import Command, Parser, Reading, flag, option
+from elmo_fast.cli._parser import Parser, Reading, Running, flag, option
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
@@ -121,11 +121,9 @@ def run_prepare(options: _PrepareOptions) -> None:
 _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
-class _PretrainOptions(Command):
+class _PretrainOptions(Running):
     """Options of `pretrain` besides the fields of its configuration."""
 
-    device: str = "auto"
-    threads: int | None = None
     dry_run: bool = flag()
     """report weights, memory, disk, steps, and hours at the speed of a few steps measured here; write nothing"""
     n_gpus: int | None = None

@@ -300,7 +300,7 @@ class _ExportOptions(Model, _OutputOptions):
     vocab_file: str | None = None
     """write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out"""
     corpus: str = option("", help=f"write the mean vectors of the words of this {TEXT}")
-    layer: str = "top"
+    layer: int | str = "top"
     """with --corpus: layer, "top", "average", "all" or a number from 0"""
     min_count: int = 1
     """with --corpus: leave out words that occur less often"""
@@ -345,8 +345,8 @@ def run_export(options: _ExportOptions) -> None:
 
         with rereadable(options.corpus) as corpus:
             total = sum(map(len, Sentences()))
-            bilm, layer = _common.load_embedder(options).elmo_bilm, _common.layer_of(options.layer)
+            bilm = _common.load_embedder(options).elmo_bilm
             with _common.Progress(options, total) as progress:
-                keywords = _common.arguments(options, "min_count", "max_words", "batch_size", "max_tokens")
-                vectors = averaged_vectors(bilm, Sentences(), layer, progress=progress.add, **keywords)
+                keywords = _common.arguments(options, "layer", "min_count", "max_words", "batch_size", "max_tokens")
+                vectors = averaged_vectors(bilm, Sentences(), progress=progress.add, **keywords)
     write_vectors(options, vectors)

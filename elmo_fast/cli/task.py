@@ -7,15 +7,12 @@ from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli._common import Progress, arguments, logger, printed_text, set_up
-from elmo_fast.cli._parser import Command, Computing, Parser, flag, option
+from elmo_fast.cli._parser import Computing, Parser, Running, flag, option
 from elmo_fast.op_choices import Tokenizer
 
 
-class _TrainOptions(Command):
+class _TrainOptions(Running):
     """Options of `task train` besides the fields of TaskConfig."""
-
-    device: str = "auto"
-    threads: int | None = None
 
     @classmethod
     def add_to(cls, parser: Parser) -> None:
@@ -132,11 +129,8 @@ def run_predict(options: _PredictOptions) -> None:
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {where}")
 
 
-class _ReportOptions(Command):
+class _ReportOptions(Running):
     """Options of `report` besides the fields of ReportSettings; --seeds is how many: 0, 1, ..."""
-
-    device: str = "auto"
-    threads: int | None = None
 
     @classmethod
     def add_to(cls, parser: Parser) -> None:

@@ -92,7 +92,7 @@ def test_an_error_of_the_library_is_one_line(toy, tmp_path, monkeypatch, command
         ("plot words --model M --words a --text in.txt", "--text needs a model, and excludes --words"),
         ("plot words --model mini --words a b --layer 1", "--layer and --tokenizer need --text"),
         ("plot words --model M --words a --output x.html", "must end in one of .png, .pdf, .svg"),
-        ("plot senses --model M --text in.txt --word a --clusters x", '"auto" or a number; got'),
+        ("plot senses --model M --text in.txt --word a --clusters 0", 'clusters must be "auto" or 1 to 1'),
         ("static export --model mini --vocab_file in.txt --output o.vec --layer 1", "--layer needs --corpus, and does"),
         ("static export --model mini --output o.vec", "give --vocab_file"),
         ("static neighbours v", "give --words, as --words king night, or --analogy"),
