@@ -325,10 +325,9 @@ def _queries(options: _NeighboursOptions, tokenizer: str | None) -> list[tuple[s
     if options.query_file is not None:
         with opened_source(options.query_file, column=options.column, tokenizer=tokenizer) as asked:
             queries += [(asked.shown(each), each.tokens) for each in asked.sentences() if each.tokens]
-        if not queries:
-            raise ElmoFastError(f"--query_file {options.query_file} must have a query of at least one word; got none")
-    if not queries[0][1]:
-        raise ElmoFastError("give a query of at least one word with --query, or a file of them with --query_file")
+    if not queries or not queries[0][1]:
+        what = "a query of at least one word with --query, or a file of them with --query_file"
+        raise ElmoFastError(f"give {what}; got {options.query_file or options.query!r}")
     return queries
 
 

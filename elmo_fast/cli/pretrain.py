@@ -117,10 +117,6 @@ def run_prepare(options: _PrepareOptions) -> None:
         _common.logger().info("%s", line)
 
 
-# bilm-tf's and AllenNLP's other names for an option.
-_OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
-
-
 class _PretrainOptions(Running):
     """Options of `pretrain` besides the fields of its configuration."""
 
@@ -137,7 +133,7 @@ class _PretrainOptions(Running):
         parser.description = f"{parser.description} Start from a preset: --config {' | '.join(presets())}."
         super().add_to(parser)
         for name, section in SECTIONS.items():
-            parser.fields(section, name, _OTHER_NAMES)
+            parser.fields(section, name, {"save_dir": ["-s", "--serialization_dir"]})  # bilm-tf's and AllenNLP's names
 
 
 def run_pretrain(options: _PretrainOptions) -> int:

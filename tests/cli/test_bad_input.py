@@ -75,7 +75,7 @@ def test_an_error_of_the_library_is_one_line(toy, tmp_path, monkeypatch, command
         ("neighbours --query a", "name one text, as TEXT or with --corpus"),
         ("neighbours in.txt --model M", "give a query of at least one word with --query, or"),
         ("neighbours in.txt --query a --query_file in.txt --model M", "--query and --query_file both name queries"),
-        ("neighbours in.txt --query_file /dev/null --model M", "--query_file /dev/null must have a query"),
+        ("neighbours in.txt --query_file /dev/null --model M", "with --query_file; got '/dev/null'"),
         (
             "neighbours in.txt --query a --model M --column b",
             "--column b: in.txt is read as text, which has no columns",
