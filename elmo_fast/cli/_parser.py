@@ -130,16 +130,6 @@ class ModelNames(Command):
     weight_file: str | None = None
     prefix: str | None = None
 
-    @property
-    def weights(self) -> str:
-        """What has the weights, a folder, an archive or a file."""
-        return self.model or self.weight_file or ""
-
-    @property
-    def folder(self) -> str:
-        """The folder or archive of the model, or that of its two files."""
-        return self.model or os.path.dirname(self.weight_file or "")
-
 
 class Model(Computing, ModelNames):
     """A pretrained model that runs."""

@@ -202,7 +202,7 @@ def run_info(options: _InfoOptions) -> None:
 
     _common.resolve_model(options)
     rows = described_model(*_common.load_state(options))
-    for name, value in {"format": format_of(options.weights), **rows}.items():
+    for name, value in {"format": format_of(options.model or str(options.weight_file)), **rows}.items():
         print(f"{name}: {value}")
 
 

@@ -110,7 +110,7 @@ def load_language_model(options: Predicting) -> Any:
     state, architecture = _common.load_state(options)
     model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
     named = options.vocab_file
-    own = None if options.model is None else file_beside(options.folder)
+    own = None if options.model is None else file_beside(options.model)
     if (source := named or own) is None:
         folder = options.model or "the model"
         raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")

@@ -228,7 +228,3 @@ def status_of(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"\nelmo-fast {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

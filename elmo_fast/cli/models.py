@@ -178,7 +178,8 @@ def run_convert(options: _ConvertOptions) -> None:
                 f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
                 f"{TOLERANCE:g}); it was removed again"
             )
-        if (vocabulary := checkpoints.file_beside(options.folder)) is not None:
+        place = options.model or os.path.dirname(str(options.weight_file))
+        if (vocabulary := checkpoints.file_beside(place)) is not None:
             with reading(vocabulary) as packed, writing(new / "vocab.txt") as copy:
                 shutil.copyfileobj(packed, copy)
         files = ", ".join(name for name in WRITTEN[options.to] if (new / name).exists())

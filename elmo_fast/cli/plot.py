@@ -221,7 +221,7 @@ def run_senses(options: _SensesOptions) -> None:
     _common.resolve_model(options)
     chosen = _common.arguments(options, "most", "match_case")
     occurrences, total, vectors, number = in_sentences(options, options.word, **chosen)
-    model = os.path.basename(os.path.normpath(options.weights))
+    model = os.path.basename(os.path.normpath(options.model or str(options.weight_file)))
     text = "standard input" if options.text == "-" else os.path.basename(options.text)
     about = f"{text}, layer {number} of {model}"
     keywords = _common.arguments(options, "clusters", "clustering", "method", "seed")

@@ -16,7 +16,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5
 GREY = "#6b6b6b"
 IMAGE_FORMATS = ("png", "pdf", "svg")
 DPI = 130
-MOST_COLUMNS = 4  # of a legend
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -47,12 +46,11 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
 
 def write_picture(picture: Callable[[], Any], path: str | os.PathLike[str], texts: Iterable[str]) -> None:
     """Write the figure that `picture` draws, in fonts that have the characters of the texts."""
-    format_of(path)
     with fonts_for(texts, stacklevel=5):
         save(picture(), path)
 
 
-def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLUMNS, **settings: Any) -> None:
+def legend_below(figure: Any, fontsize: float = 9, most_columns: int = 4, **settings: Any) -> None:
     """Add one legend of all axes below them, in as many columns as fit; the figure grows by the legend's height.
 
     An entry that is wider than the figure is shortened in its middle. settings: of matplotlib's Figure.legend.
