@@ -21,9 +21,7 @@ def gpu(monkeypatch, tmp_path):
 
 
 def reminder(device):
-    """Return the warning, if there is one."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         check.remind(device)
     return str(said[0].message) if said else None
 
