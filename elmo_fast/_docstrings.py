@@ -1,4 +1,4 @@
-"""Docstrings of fields, for --help."""
+"""Docstrings of fields, for --help and help()."""
 
 import ast
 import functools
@@ -22,3 +22,10 @@ def docstrings(kind: type) -> dict[str, str]:
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
         if isinstance(below.value.value, str)
     }
+
+
+def document(kind: Any) -> Any:
+    """Give each field of a NamedTuple the string below it, for help(); returns `kind`, whatever it is."""
+    for name, sentence in docstrings(kind).items() if hasattr(kind, "_fields") else ():
+        getattr(kind, name).__doc__ = sentence
+    return kind

@@ -19,7 +19,9 @@ def lazy(
     def load(name: str) -> Any:
         if name in homes:
             home = homes[name] if homes[name].startswith("elmo_fast.") else f"{package}.{homes[name]}"
-            return getattr(importlib.import_module(home), name)
+            from elmo_fast._docstrings import document
+
+            return document(getattr(importlib.import_module(home), name))
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
     return load, lambda: public

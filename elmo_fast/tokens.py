@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._docstrings import document
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_names, unit_rows
@@ -62,6 +63,7 @@ class TextTokens:
         return nearest(self.vectors, queries - self.mean, min(topn, len(self.vectors)))
 
 
+@document
 class NearestToken(NamedTuple):
     """A token of a corpus and how near it is."""
 

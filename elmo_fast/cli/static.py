@@ -4,12 +4,13 @@ import inspect
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import TEXT, Command, Computing, Model, flag, option
+from elmo_fast.embed.word_vectors import format_to_write
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.op_choices import Tokenizer
 
@@ -61,13 +62,6 @@ def write_vectors(options: _OutputOptions, vectors: Any) -> None:
     _common.logger().info("%s: %d words, %d numbers each", options.output, len(vectors), vectors.dimension)
 
 
-def check_output(options: _OutputOptions) -> None:
-    """Raise ElmoFastError for a name without a known format, before any long work."""
-    from elmo_fast.embed.word_vectors import format_to_write
-
-    format_to_write(options.output, options.output_format)
-
-
 class _TrainOptions(Computing, _OutputOptions):
     train_prefix: str
     tokenizer: Tokenizer | None = None
@@ -109,11 +103,6 @@ class _TrainOptions(Computing, _OutputOptions):
     """JSON file to write the settings and a row per pass to"""
 
 
-def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the default of each argument of a function."""
-    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
-
-
 def run_train(options: _TrainOptions) -> None:
     """Train word vectors on text of one sentence per line, words separated by spaces.
 
@@ -122,14 +111,13 @@ def run_train(options: _TrainOptions) -> None:
     """
     from elmo_fast import static
 
-    check_output(options)
+    format_to_write(options.output, options.output_format)  # an error comes before long work
     set_up(options)
     glove = options.algo == "glove"
-    own = defaults_of(static.train_glove if glove else static.train_word2vec)
+    parameters = inspect.signature(static.train_glove if glove else static.train_word2vec).parameters
+    own = {name: each.default for name, each in parameters.items()}
     for name in ("objective", "negative", "sample", "workers", "x_max", "alpha", "symmetric", "add_contexts"):
-        if name in own or (value := getattr(options, name)) is None:
-            continue
-        if value != defaults_of(static.train_word2vec if glove else static.train_glove)[name]:
+        if name not in own and getattr(options, name) is not None:
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
     typed = {name: value for name, value in vars(options).items() if name in own and value is not None}
     settings = {name: value for name, value in (own | typed).items() if hasattr(options, name) and name != "threads"}
@@ -291,7 +279,7 @@ def run_convert(options: _ConvertOptions) -> None:
     .safetensors is the fastest to read.
     """
     set_up(options)
-    check_output(options)
+    format_to_write(options.output, options.output_format)
     write_vectors(options, read_vectors(options))
 
 
@@ -328,7 +316,7 @@ def run_export(options: _ExportOptions) -> None:
     from elmo_fast.text.sources import TextFile
 
     _common.resolve_model(options)
-    check_output(options)
+    format_to_write(options.output, options.output_format)  # an error comes before long work
     if options.vocab_file is not None:
         words = [word for word in dict.fromkeys(read_words(options.vocab_file)) if word and word not in MARKERS]
         bilm = _common.load_embedder(options).elmo_bilm

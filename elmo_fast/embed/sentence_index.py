@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._docstrings import document
 from elmo_fast._io.atomic_folder import MANIFEST, has_files
 from elmo_fast._io.fields import parsed
 from elmo_fast._runtime.progress import Progress
@@ -109,6 +110,7 @@ def cached_vectors(path: Path, made_from: MadeFrom) -> tuple[FlatFile, MadeFrom]
         return None
 
 
+@document
 class NearestSentence(NamedTuple):
     """A sentence of an index and how near it is."""
 

@@ -22,7 +22,7 @@ from elmo_fast.embed.layers import Layers, layer_number
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.modules import BiLM
-from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
+from elmo_fast.pictures.reduction import FEWEST, METHODS, principal, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.text.sources import TextFile
 
@@ -184,8 +184,7 @@ def senses_of(
     # t-SNE needs four occurrences that differ.
     if method in METHODS and (len(vectors) < FEWEST[method] or not rows.any()):
         method = "pca"
-    one = Plane(np.zeros((1, 2), np.float32), "one occurrence")
-    points, how = one if len(vectors) == 1 else to_plane(vectors, method, seed)
+    points, how = to_plane(vectors, method, seed)
     labels, silhouettes, chance = _clustered(rows, clusters, clustering, seed)
     sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")

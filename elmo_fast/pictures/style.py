@@ -122,8 +122,7 @@ def _characters(path: str) -> frozenset[str]:
 def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:
     """Remove the frame above and to the right; title at the left, faint grid along `grid`: "both", "x", "y" or None."""
     axes.spines[["top", "right"]].set_visible(False)
-    if title:
-        axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, fontsize=10, loc="left")
     if grid is not None:
         axes.grid(axis=grid, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)

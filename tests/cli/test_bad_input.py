@@ -22,7 +22,7 @@ REFUSED = {
     "eval": ("--model M --test_prefix in.txt", "this checkpoint has no softmax weights"),
     "plot curves": ("texts", "texts is not the folder of a run"),
     "plot layers": ("in.txt", "source in.txt: not JSON text"),
-    "plot words": ("--model M --words a", "tsne needs 4 vectors or more, and pca 2; got 1"),
+    "plot words": ("--model M --words a", "tsne needs 4 vectors or more, and pca 1; got 1"),
     "plot senses": ("--model M --text none.txt --word bank", "--text: No such file or directory: 'none.txt'"),
     "plot projector": ("--vectors absent --out_dir o", "absent"),
     "report": ("--model M", "--train_path is needed: labelled sentences to train on"),
