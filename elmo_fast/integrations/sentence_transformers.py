@@ -16,8 +16,7 @@ from elmo_fast.op_choices import TOKENIZERS, Backend, InferencePrecision, Tokeni
 from elmo_fast.text import checked_sentences, tokenizer
 from elmo_fast.text.tokenizers import RAW_TEXT
 
-_PURPOSE = "elmo_fast.integrations.sentence_transformers"
-_InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
+_InputModule: Any = require("sentence_transformers.base.modules", "sbert", __name__).InputModule
 MAX_TOKENS = 4096  # run at a time where no gradient is wanted
 
 

@@ -116,7 +116,7 @@ def test_nearest_words_are_those_of_each_word_by_itself(fifty):
         (lambda v: most_similar(v, ["W3"]), "'W3' has no vector; 'w3' has one"),
         (lambda v: most_similar(v), "positive or negative must have at least one word; got none"),
         (lambda v: most_similar(v, ["w1"], 5), "negative must be a word or a list of words; got 5"),
-        (lambda v: most_similar(v, ["w1", 2]), "positive must be a word or a list of words; got .'w1', 2."),
+        (lambda v: most_similar(v, ["w1", 2]), r"positive\[1\] must be a word \(a string\); got 2"),
         (lambda v: most_similar(v, "w1", topn=0), "topn must be 1 or more; got 0"),
         (lambda v: nearest_words(v, ["w1"], 0), "topn must be 1 or more; got 0"),
     ],
