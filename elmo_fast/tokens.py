@@ -63,6 +63,7 @@ class TextTokens:
         return nearest(self.vectors, queries - self.mean, min(topn, len(self.vectors)))
 
 
+@document
 class NearestToken(NamedTuple):
     """A token of a corpus and how near it is."""
 
@@ -74,9 +75,6 @@ class NearestToken(NamedTuple):
     """which token of the line, from 0"""
     tokens: Sequence[str]
     """all tokens of the sentence"""
-
-
-document(NearestToken)
 
 
 def nearest_tokens(

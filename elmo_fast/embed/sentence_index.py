@@ -110,6 +110,7 @@ def cached_vectors(path: Path, made_from: MadeFrom) -> tuple[FlatFile, MadeFrom]
         return None
 
 
+@document
 class NearestSentence(NamedTuple):
     """A sentence of an index and how near it is."""
 
@@ -119,9 +120,6 @@ class NearestSentence(NamedTuple):
     """which sentence (line of a file, row of a table), from 0"""
     text: str
     """the sentence; of a table, the value; of FASTA, the name"""
-
-
-document(NearestSentence)
 
 
 class SentenceIndex:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_fast import op_choices
+from elmo_fast._docstrings import document
 from elmo_fast._runtime.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _autograd, _native, _schemas, _triton
@@ -92,6 +93,7 @@ def unsupported(op: str, backend: str, device: torch.device, dtype: torch.dtype,
     return OPS[op].unsupported[backend](device, dtype, precision)
 
 
+@document
 class Choice(NamedTuple):
     """Backend chosen for an op, and why the ones tried before it cannot serve."""
 

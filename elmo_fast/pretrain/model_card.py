@@ -4,6 +4,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from torch import Tensor
@@ -78,7 +79,9 @@ def model_card(
         layers=options.lstm.n_outputs + 1,
         width=2 * options.lstm.projection_dim,
         eval=", `elmo-fast eval`" if "softmax.bias" in state else "",
-        files=f"`elmo-fast download {name}` fetches the files" if on_hub else f"`--model {name}` names the folder",
+        files=f"`elmo-fast download {name}` fetches the files"
+        if on_hub
+        else f"`--model {quote(name)}` names the folder",
         package=elmo_fast.__version__ + (", with its extra `hub`" if on_hub else ""),
     )
     return (

@@ -58,12 +58,6 @@ def test_repr_shows_the_settings():
         assert module.extra_repr() == expected
 
 
-def test_help_on_a_constructor_describes_its_arguments():
-    """Not "Initialize internal Module state", which nn.Module's says."""
-    for kind in KINDS:
-        assert inspect.getdoc(kind.__init__) == inspect.getdoc(kind), kind
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from elmo_fast._docstrings import document
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, register_op, requires_grad
 from elmo_fast.ops._checks import (
@@ -25,6 +26,7 @@ from elmo_fast.ops._precision import rounded, under_autocast
 from elmo_fast.ops._table_rows import table_gradients, table_rows
 
 
+@document
 class HuffmanTree(NamedTuple):
     """Binary tree of V words and V - 1 inner nodes, as the path from its root to each word."""
 
