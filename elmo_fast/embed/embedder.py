@@ -367,7 +367,9 @@ class ElmoEmbedder:
         )
         layout.metadata.update({} if pool is None else {"pool": pool})
         check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
-        with FORMATS[file_format](output_file_path, layout) as write:
+        # Pooled vectors of the format hdf5 are the rows of one dataset.
+        written_as = "hdf5-flat" if file_format == "hdf5" and pool is not None else file_format
+        with FORMATS[written_as](output_file_path, layout) as write:
             self.write_text(
                 text, write, layout.dtype, output_format, pool=pool, batch_size=batch_size, max_tokens=max_tokens,
                 progress=progress,

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast._io.atomic_file import atomic_file, free_bytes, hdf5_written, write_at
+from elmo_fast._io.atomic_file import atomic_file, free_bytes, hdf5_written
 from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
@@ -146,16 +146,11 @@ def write_sentence_to_index(file: Any, sentences: Sequence[str]) -> None:
 def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
-    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. Pooled vectors are the rows of
-    one dataset, "embeddings". h5py creates all datasets, in the order of the sentences, and reserves their space; then
-    each is written at its place, in any order.
+    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. h5py creates all datasets, in the
+    order of the sentences, and reserves their space; then each is written at its place, in any order.
     """
     import h5py
 
-    if layout.pooled:
-        with hdf5_flat(path, layout) as write_row:
-            yield write_row
-        return
     names, keyed = layout.names, layout.keyed
     lengths, layers = layout.lengths.tolist(), (layout.layers,) if layout.layers else ()
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -176,13 +171,14 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
                 written.check()
             if names is not None and not keyed:
                 write_sentence_to_index(file, names)
-        with open(temporary, "r+b", buffering=0) as whole:
+        with open(temporary, "r+b") as whole:
 
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
                 if vectors.shape != (expected := (*layers, lengths[index], layout.width)):
                     raise ValueError(f"vectors of sentence {index} must have shape {expected}; got {vectors.shape}")
                 if (place := places[index]) is not None:
-                    write_at(whole, place, np.ascontiguousarray(vectors, layout.dtype).data)
+                    whole.seek(place)
+                    whole.write(np.ascontiguousarray(vectors, layout.dtype).data)
 
             yield write
 
@@ -235,11 +231,12 @@ def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
     header = safetensors_header(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
     before = header + stored + names
     row = math.prod(layout.row) * np.dtype(layout.dtype).itemsize
-    with atomic_file(path) as temporary, open(temporary, "r+b", buffering=0) as file:
-        write_at(file, 0, before)
+    with atomic_file(path) as temporary, open(temporary, "r+b") as file:
+        file.write(before)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            write_at(file, len(before) + int(offsets[index]) * row, layout.rows(vectors).data)
+            file.seek(len(before) + int(offsets[index]) * row)
+            file.write(layout.rows(vectors).data)
 
         yield write
 
