@@ -138,8 +138,8 @@ def run_batches(
         max_tokens = MOST_TOKENS
     overlaps = device.type == "cpu" and background is not None
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
-    in_chunks = max_tokens is not None and bilm.runs_in_chunks and bilm.runs_in_parts and not stateful
-    runner = _Runner(bilm, layers, stateful, max_tokens if in_chunks else sys.maxsize)
+    chunk = max_tokens if bilm.runs_in_chunks and bilm.runs_in_parts and not stateful else None
+    runner = _Runner(bilm, layers, stateful, chunk or sys.maxsize)
     padded = padded_words if bilm.cuda_graphs and device.type == "cuda" else None
     parts = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window, padded=padded)
     if groups > 1:
@@ -174,11 +174,14 @@ class _Runner:
             return batch, (), None
         if not self.in_parts or len(sentences[0]) > self.chunk:
             return batch, (bilm.batch_to_ids(sentences),), None
-        by_word = isinstance(encoder, CharacterEncoder) and encoder.unique_words
-        ids: tuple[Tensor, ...] = encoder.distinct(sentences) if by_word else (bilm.batch_to_ids(sentences),)
+        ids: tuple[Tensor, ...]
+        encode: Any  # mypy knows no call with one of several numbers of arguments
+        if isinstance(encoder, CharacterEncoder) and encoder.unique_words:
+            ids, encode = encoder.distinct(sentences), encoder.forward_distinct
+        else:
+            ids, encode = (bilm.batch_to_ids(sentences),), bilm.context_free
         if self.device.type != "cpu":
             return batch, ids, None
-        encode: Any = encoder.forward_distinct if by_word else bilm.context_free
         with self.autocast(), owned_weights(self.call):
             return batch, ids, encode(*ids, cache=self.cache)
 

@@ -146,8 +146,8 @@ def write_sentence_to_index(file: Any, sentences: Sequence[str]) -> None:
 def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
-    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. h5py creates all datasets, in the
-    order of the sentences, and reserves their space; then each is written at its place, in any order.
+    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. h5py creates all datasets, in
+    the order of the sentences, and reserves their space; then each is written at its place, in any order.
     """
     import h5py
 

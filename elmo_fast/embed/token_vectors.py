@@ -81,7 +81,8 @@ class TokenVectors:
 
     def _run(self, sentences: Iterable[Sequence[str]], side_by_side: bool) -> Iterator[Array]:
         ready: list[Array] = []
-        put, sizes = in_order(ready.append), {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
+        put = in_order(ready.append)
+        sizes: dict[str, Any] = {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
         for run in run_batches(self.bilm, sentences, self.layers, **sizes):
             for index, vectors in zip(run.indices, run.vectors(side_by_side), strict=True):
                 put(index, vectors)
