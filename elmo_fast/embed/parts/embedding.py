@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_fast._io.atomic_folder import has_files, write_folder
 from elmo_fast._io.fields import changes
-from elmo_fast._io.locks import remove_leftovers, remove_leftovers_of
+from elmo_fast._io.locks import prefix_of, remove_leftovers
 from elmo_fast._runtime.progress import Progress
 from elmo_fast._runtime.threads import prefetch
 from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, file_layout
@@ -111,7 +111,7 @@ def embed_parts(
     if done_parts(place).issuperset(names):
         # Of processes that were killed as they wrote what is there since, so that no other writes it again.
         remove_leftovers(place, ".part-")
-        remove_leftovers_of(pathlib.Path(os.path.realpath(place)))
+        remove_leftovers(place.resolve().parent, prefix_of(place.resolve()))
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
 
 
