@@ -70,7 +70,8 @@ class ElmoEmbedder:
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
-        _check_device(cuda_device, settings)
+        device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
+        check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
         with torch.device("cpu"):
             self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
         self.cuda_device = cuda_device
@@ -107,7 +108,6 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
-        _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def get_output_dim(self) -> int:
@@ -394,8 +394,13 @@ class ElmoEmbedder:
         arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
+        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
+        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
+        apart = (text.lengths == 0) & bilm.stateful
+        numbers = np.argsort(apart, kind="stable")  # of the lines in batches, then of those apart
 
-        def write_sentence(number: int, vectors: Array) -> None:
+        def write_sentence(index: int, vectors: Array) -> None:
+            number = int(numbers[index])
             with np.errstate(over="ignore"):
                 rounded = (vectors if pool is None else pooled(vectors, pool)[..., None, :]).astype(dtype, copy=False)
             if not np.isfinite(rounded).all():
@@ -404,22 +409,14 @@ class ElmoEmbedder:
                 raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
             write(number, rounded)
 
-        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
-        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
-        numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
         sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
         layers = [bilm.num_layers] if output_format == "all" else []
-        for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
-            write_sentence(int(number), np.empty((*layers, 0, bilm.get_output_dim()), np.float32))
+        for index in range(len(text) - np.count_nonzero(apart), len(text)):
+            write_sentence(index, np.empty((*layers, 0, bilm.get_output_dim()), np.float32))
         write_vectors(
-            bilm, sentences, lambda index, vectors: write_sentence(int(numbers[index]), vectors), output_format,
-            side_by_side=output_format != "all", total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
+            bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
+            total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
-
-
-def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
-    device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
-    check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
 
 
 def _tensor_of(vectors: Any, name: str) -> Tensor:

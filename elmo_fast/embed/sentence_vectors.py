@@ -22,7 +22,6 @@ from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.ops._packed import owned_weights
 from elmo_fast.ops._precision import autocast_of_caller
-from elmo_fast.text import check_sentences
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WINDOW = 16  # batches whose sentences are sorted by length together
@@ -60,7 +59,6 @@ def batches(
     check_counts(batch_size=batch_size, max_tokens=max_tokens)
     if window < 0:
         raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
-    check_sentences(sentences)
     numbered = enumerate(sentences)
     windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = [numbered]
     if window:

@@ -26,14 +26,7 @@ from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_
 
 Path = str | os.PathLike[str]
 Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
-ENDINGS = {
-    ".hdf5": "hdf5",
-    ".h5": "hdf5",
-    ".npz": "npz",
-    ".safetensors": "safetensors",
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-}
+ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5"} | {f".{name}": name for name in ("npz", "safetensors", "parquet", "jsonl")}
 STANDARD_OUTPUT = "-"  # for which only jsonl serves
 NAMED = ("hdf5", "safetensors", "parquet", "jsonl")  # the formats that store the sentences
 DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8"}  # of safetensors

@@ -499,15 +499,10 @@ class ScannedText:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the sentences, read again; ElmoFastError if the text has changed."""
-        count = 0
-        for index, (tokens, _) in enumerate(self.source.sentences()):
-            if index >= len(self) or len(tokens) != self.lengths[index]:
+        for index, (sentence, length) in enumerate(itertools.zip_longest(self.source.sentences(), self.lengths)):
+            if sentence is None or len(sentence.tokens) != length:
                 raise ElmoFastError(f"{self.source.name} changed while being read, at {self.source.place(index)}")
-            count += 1
-            yield tokens
-        if count != len(self):
-            counts = f"it had {len(self)} {self.source.unit}s and now has {count}"
-            raise ElmoFastError(f"{self.source.name} changed while being read: {counts}")
+            yield sentence.tokens
 
 
 def scan(
