@@ -70,8 +70,7 @@ class ElmoEmbedder:
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
-        device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
-        check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
+        _check_device(cuda_device, settings)
         with torch.device("cpu"):
             self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
         self.cuda_device = cuda_device
@@ -108,6 +107,7 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
+        _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def get_output_dim(self) -> int:
@@ -417,6 +417,11 @@ class ElmoEmbedder:
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
             total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
+
+
+def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
+    device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
+    check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
 
 
 def _tensor_of(vectors: Any, name: str) -> Tensor:
