@@ -33,8 +33,6 @@ from elmo_fast.text.checks import TEXT_OR_WORDS
 from elmo_fast.text.sources import Lines
 from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
 
-OUTPUTS = ("numpy", "torch", "pandas")
-
 
 class ElmoEmbedder:
     """All layers of a pretrained biLM for tokenized sentences: one array [L+1, T, 2D] float32 per sentence.
@@ -207,7 +205,7 @@ class ElmoEmbedder:
         A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
         """
         check_choice("pool", pool, POOLS)
-        check_choice("output", output, OUTPUTS)
+        check_choice("output", output, ("numpy", "torch", "pandas"))
         if convert_to_tensor:
             if output == "pandas":
                 raise ElmoFastError('convert_to_tensor is output="torch"; got output="pandas" too: give one of them')
@@ -440,15 +438,11 @@ def _tensor_of(vectors: Any, name: str) -> Tensor:
     return torch.as_tensor(array, device="cpu")
 
 
-OUTPUT_FORMATS = ("all", "top", "average")
-DTYPES = ("float32", "float16")
-
-
 def check_formats(output_format: str, file_format: str, dtype: str, use_sentence_keys: bool) -> None:
     """Raise ElmoFastError for arguments of embed_file that are unknown or do not go together."""
-    check_choice("output_format", output_format, OUTPUT_FORMATS)
+    check_choice("output_format", output_format, ("all", "top", "average"))
     check_choice("file_format", file_format, FORMATS)
-    check_choice("dtype", dtype, DTYPES)
+    check_choice("dtype", dtype, ("float32", "float16"))
     if use_sentence_keys and file_format != "hdf5":
         raise ElmoFastError(f'use_sentence_keys needs file_format="hdf5"; got {file_format!r}')
 

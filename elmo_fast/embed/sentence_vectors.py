@@ -16,7 +16,7 @@ from elmo_fast._runtime.devices import to_device_together, to_host
 from elmo_fast._runtime.progress import Progress
 from elmo_fast._runtime.threads import BackgroundThreads, prefetch
 from elmo_fast.embed.layers import Layers, chosen_layers
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.errors import check_counts
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
@@ -57,8 +57,6 @@ def batches(
         of the text, which a model that carries its state from batch to batch needs
     """
     check_counts(batch_size=batch_size, max_tokens=max_tokens)
-    if window < 0:
-        raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
     numbered = enumerate(sentences)
     windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = [numbered]
     if window:

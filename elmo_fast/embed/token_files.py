@@ -93,26 +93,20 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
     if file_format is not None:
         check_choice("file_format", file_format, FORMATS)
     name, ending = os.fspath(path), os.path.splitext(path)[1]
-    if name == STANDARD_OUTPUT:
-        if file_format not in (None, "jsonl"):
-            raise ElmoFastError(f"the standard output (-) takes the format jsonl; got {file_format}: name a file")
-        return "jsonl"
-    if not ending:
+    named = "jsonl" if name == STANDARD_OUTPUT else ENDINGS.get(ending.lower())
+    if named is None and not ending:
         return file_format or default
-    if ending.lower() not in ENDINGS:
+    if named is None:
         table = '; for a table, use ElmoEmbedder.encode(sentences, output="pandas")' * (ending in (".csv", ".tsv"))
         raise ElmoFastError(
             f"{name}: the name must end in {', '.join(ENDINGS)}, which say the format, or have no ending; got "
             f"{ending!r}{table}"
         )
-    named = ENDINGS[ending.lower()]
-    if file_format is None:
-        return named
-    if file_format.split("-")[0] != named:
+    if file_format is not None and file_format.split("-")[0] != named:
         raise ElmoFastError(
             f"{name}: the name says the format {named}, but {file_format} was chosen; give one that fits the other"
         )
-    return file_format
+    return file_format or named
 
 
 def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:

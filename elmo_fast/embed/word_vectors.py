@@ -5,7 +5,6 @@ float32 in the file's order; a word may occur twice. ElmoFastError names the fil
 """
 
 import codecs
-import contextlib
 import itertools
 import json
 import os
@@ -13,7 +12,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
@@ -153,10 +152,8 @@ def load_vectors(
     if len(rows) < len(words):
         first = sorted(rows.values())
         twice = next(word for row, word in enumerate(words) if rows[word] != row)
-        message = (
-            f"{path}: {len(words) - len(first)} words occur again (the first: {twice!r}); the first vector is kept"
-        )
-        warnings.warn(message, stacklevel=2)
+        again = f"{len(words) - len(first)} words occur again (the first: {twice!r})"
+        warnings.warn(f"{path}: {again}; the first vector is kept", stacklevel=2)
         words, matrix = [words[row] for row in first], matrix[first]
     return Vectors(words, matrix, path)
 
@@ -216,19 +213,10 @@ def _first_infinite(matrix: Matrix) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def reading(path: str) -> Iterator[tuple[bytes, IO[bytes]]]:
-    """Yield a file's first bytes, unpacked, without byte order mark, and the stream after; ElmoFastError for damage."""
-    try:
-        with compressed.reading(path) as stream:
-            yield stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8), stream
-    except compressed.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{path}: {compressed.damage_of(error)}: {error}") from error
-
-
 def detected(path: str) -> str:
     """Return the format of a file, from its first bytes; ElmoFastError if it is unknown."""
-    with reading(path) as (head, _):
+    with compressed.reading(path) as stream:
+        head = stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
             return "safetensors"
         if header := HEADER.match(head):
@@ -267,12 +255,11 @@ def read(path: str, format: str, limit: int | None) -> Content:
     if format == "safetensors":
         texts, vectors, _ = _read_safetensors(path)
         return texts[:limit], vectors[:limit]
-    with reading(path) as (head, stream):
+    with compressed.reading(path) as stream:
+        head = stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
         header = None if format == "glove" else HEADER.match(head)
-        announced, width, start = (int(header[1]), int(header[2]), header.end()) if header else (None, 0, 0)
-        if format == "glove":
-            width = _width(head)
-        if not width:
+        announced, width, start = (int(header[1]), int(header[2]), header.end()) if header else (None, _width(head), 0)
+        if not width or (header is None and format != "glove"):
             first = head.split(b"\n", 1)[0]
             wanted = "a word and its numbers" if format == "glove" else "the number of words and the width"
             raise ElmoFastError(f"{path}, line 1: wanted {wanted}, found {first[:40]!r}")

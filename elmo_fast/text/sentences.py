@@ -92,8 +92,6 @@ def read_lines(path: str | os.PathLike[str], whole: bool = False) -> Iterator[tu
             f"{name}: is a folder, not a text file; give one of its files or, joined, all: cat {name}/* | elmo-fast "
             "... with - as the name of the input"
         ) from error
-    except compressed.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{name}: {compressed.damage_of(error)} after line {index + 1}: {error}") from error
 
 
 @contextlib.contextmanager

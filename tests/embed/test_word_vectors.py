@@ -176,7 +176,7 @@ BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f",
         (b"the 1,5 0 2\na 0,5 1 3\n", r"line 1: wanted a word and 3 finite numbers .* found 'the 1,5 0 2'"),
         (b"2 3\nthe 1 2\nof 3 4\n", "line 2: wanted a word and 3 finite numbers"),
         (b"", "contains no word vectors of a known format"),
-        (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged gzip data"),
+        (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged .gz data"),
     ],
 )
 def test_damage_is_told(tmp_path, data, sentence):

@@ -42,7 +42,7 @@ def test_zstandard_of_several_frames_is_text_and_damage_is_named(tmp_path):
     cut = frames[0] + frames[1][:-9], user_data[:-1] + frames[0], checked[:-1]
     for damaged in (*cut, b"plain", frames[0] + b"\n"):
         path.write_bytes(damaged)
-        with pytest.raises(ElmoFastError, match=r"in\.zst: damaged Zstandard data after line \d+: .+"):
+        with pytest.raises(ElmoFastError, match=r"in\.zst: damaged \.zst data: .+"):
             list(read_lines(path))
 
 
