@@ -72,8 +72,7 @@ class Vocabulary:
         if max_size is not None and max_size < len(MARKERS):
             raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (this includes the markers); got {max_size}")
         frequent = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
-        frequent.sort()
-        frequent.sort(key=counts.__getitem__, reverse=True)  # equal counts keep the order of code points
+        frequent.sort(key=lambda word: (-counts[word], word))
         return cls([*MARKERS, *frequent][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:
