@@ -101,9 +101,8 @@ def rereadable(path: str | os.PathLike[str]) -> Iterator[str]:
     if path != "-" and not stat.S_ISFIFO(os.stat(path).st_mode):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
-        copy = os.path.join(folder, "standard-input.txt" if path == "-" else os.path.basename(path))
-        with contextlib.ExitStack() as stack:
-            source = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))
-            shutil.copyfileobj(source, stack.enter_context(open(copy, "wb")))
-        yield copy
+    with tempfile.NamedTemporaryFile(prefix="elmo-fast-", suffix=f"-{os.path.basename(path)}") as copy:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
+            shutil.copyfileobj(source, copy)
+        copy.flush()
+        yield copy.name
