@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.vector_text import Matrix
 from elmo_fast.errors import check_counts
 
@@ -33,8 +34,7 @@ class Search:
     """
 
     def __init__(self, queries: Matrix, topn: int) -> None:
-        norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
-        self._queries = np.ascontiguousarray((queries / np.where(norms > 0, norms, 1)).astype(np.float32).T)
+        self._queries = np.ascontiguousarray(unit_rows(queries).T)
         self._topn = topn
         self._best = [Nearest(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         self._least = np.full(len(queries), -np.inf, np.float32)  # cosine that another row must reach

@@ -230,24 +230,21 @@ def detected(path: str) -> str:
 
 
 def _width(head: bytes) -> int:
-    """Return how many numbers end most of the first lines: a single line may be damaged, or have a word of numbers."""
-    lines = head.split(b"\n", HEAD_LINES)
-    if len(lines) > 2:
-        lines.pop()  # it may be cut off
-    counts = Counter(_numbers_after_word(line) for line in lines if line.strip())
-    return max(counts, key=lambda width: (counts[width], width > 0), default=0)
+    """Return how many numbers end most of the first lines: a single line may be damaged, or have a word of numbers.
 
-
-def _numbers_after_word(line: bytes) -> int:
-    """Return how many numbers end a line, not counting its first field.
-
-    NaN, infinity and decimal commas count too: their lines are refused when they are read, not taken for binary.
+    The first field is none. NaN, infinity and decimal commas count: their lines are refused when they are read, not
+    taken for binary.
     """
 
     def is_any_number(field: bytes) -> bool:
         return is_number(field.replace(b",", b".", 1)) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
-    return len(list(itertools.takewhile(is_any_number, reversed(line.split()[1:]))))
+    lines = head.split(b"\n", HEAD_LINES)
+    if len(lines) > 2:
+        lines.pop()  # it may be cut off
+    ends = (itertools.takewhile(is_any_number, reversed(line.split()[1:])) for line in lines if line.strip())
+    counts = Counter(len(list(numbers)) for numbers in ends)
+    return max(counts, key=lambda width: (counts[width], width > 0), default=0)
 
 
 def read(path: str, format: str, limit: int | None) -> Content:
