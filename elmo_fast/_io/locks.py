@@ -151,9 +151,7 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
             warnings.warn(warning, stacklevel=3)
     except TimeoutError:
         holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
-        raise ElmoFastError(
-            f"save_dir {folder}: {holder} trains there now; wait until it ends, or give another save_dir"
-        ) from None
+        raise ElmoFastError(f"save_dir {folder}: {holder} trains there now; wait, or give another save_dir") from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
     try:

@@ -106,9 +106,7 @@ class Vectors:
     def check_width(self, dimension: int) -> None:
         """Raise ElmoFastError unless training vectors of this width can start from these."""
         if self.dimension != dimension:
-            raise ElmoFastError(
-                f"dimension must be {self.dimension}, as init_from has vectors of that width; got {dimension}"
-            )
+            raise ElmoFastError(f"dimension must be {self.dimension}, the width of init_from; got {dimension}")
 
     def copy_to(self, words: Sequence[str], matrix: Matrix) -> None:
         """Copy the vectors of the words that have one to rows of a matrix [len(words), D]; ElmoFastError for none."""
@@ -178,9 +176,7 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
     fields = _encoded(words)
     for word, field in zip(words, fields, strict=True):
         if not field or (field.split() != [field] and not (format == "glove" and is_read_back(field))):
-            raise ElmoFastError(
-                f"the word {word!r} cannot be written as {format}, where it would not be read back; use .safetensors"
-            )
+            raise ElmoFastError(f"the word {word!r} cannot be written as {format} and read back; use .safetensors")
     with atomic_file.writing(path) as stream:
         if format != "glove":
             stream.write(f"{len(matrix)} {matrix.shape[1]}\n".encode())
@@ -197,9 +193,7 @@ def format_to_write(path: str, format: str) -> str:
     """Return the format, for "auto" the one of the file's suffix; ElmoFastError if that names none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
     if format == "auto" and suffix not in SUFFIXES:
-        raise ElmoFastError(
-            f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
-        )
+        raise ElmoFastError(f"{path!r}: end the name in {', '.join(SUFFIXES)} (or .gz after it), or name the format")
     check_choice("format", format, ("auto", *FORMATS))
     return SUFFIXES[suffix] if format == "auto" else format
 
@@ -308,9 +302,7 @@ def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, limit: i
         start = space + 1
         if space < 0 or start + size > len(data):
             if len(data) - at > LONGEST_WORD and data.find(b" ", at, at + LONGEST_WORD) < 0:
-                raise ElmoFastError(
-                    f"{path}: damaged: no word ends within {LONGEST_WORD} bytes after {len(words)} vectors"
-                )
+                raise ElmoFastError(f"{path}: damaged: no word ends within {LONGEST_WORD} bytes of vector {len(words)}")
             if not (more := stream.read(max(CHUNK_BYTES, len(data) - at))):
                 break
             data, at = data[at:] + more, 0
@@ -370,9 +362,7 @@ def _read_safetensors(path: str) -> tuple[list[str], Matrix, dict[str, str]]:
             except CheckpointError:
                 metadata = {}
             if not metadata.items() >= MADE_BY.items():
-                raise ElmoFastError(
-                    f"{path}: safetensors, but not word vectors of this library ({' '.join(MADE_BY.values())})"
-                )
+                raise ElmoFastError(f"{path}: safetensors, but no word vectors ({' '.join(MADE_BY.values())})")
             arrays = {name: file.get_tensor(name) for name in ("vectors", "words", "ends")}
     except SafetensorError as error:
         raise ElmoFastError(f"{path}: not a safetensors file, or a damaged one ({error})") from error

@@ -151,9 +151,7 @@ class CharacterTable:
 
     def __init__(self, words: Iterable[str] | TypeTable, max_characters: int = MAX_CHARACTERS) -> None:
         if max_characters < 3:
-            raise ElmoFastError(
-                f"max_characters must be 3 or more (two slots mark the start and end of the word); got {max_characters}"
-            )
+            raise ElmoFastError(f"max_characters must be 3 or more (two mark a word's ends); got {max_characters}")
         types = words if isinstance(words, TypeTable) else TypeTable.of(words)
         data, bounds = types.data, np.concatenate([[0], types.ends.astype(np.int64)])
         bow, eow, pad = (FIRST_MARKER + marker - 256 for marker in (BOW, EOW, PAD))

@@ -298,7 +298,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, vectors):
             Vectors(["a 5"], np.zeros((1, 1), np.float32)),
             path,
             "glove",
-            "'a 5' cannot be written as glove, where it would not be read back",
+            "'a 5' cannot be written as glove and read back",
         ),
         (Vectors([""], np.zeros((1, 1), np.float32)), path, "glove", "the word '' cannot be written as glove"),
         (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), path, "auto", "cannot be written as UTF-8"),

@@ -115,7 +115,7 @@ def read_plan(folder: str | os.PathLike[str]) -> Plan:
     """Return the plan of a folder of parts. Raises ElmoFastError if there is none; CheckpointError if it is damaged."""
     if not has_files(folder, PLAN):
         raise ElmoFastError(
-            f"{os.fspath(folder)}: no folder of parts, as there is no {PLAN}; `elmo-fast embed` in parts makes one"
+            f"{folder}: no folder of parts, as there is no {PLAN}; `elmo-fast embed` in parts makes one"
         )
     return read_folder(folder, [PLAN], lambda place: read_json(place / PLAN, Plan))
 
