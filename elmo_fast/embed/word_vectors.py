@@ -106,7 +106,7 @@ class Vectors:
     def check_width(self, dimension: int) -> None:
         """Raise ElmoFastError unless training vectors of this width can start from these."""
         if self.dimension != dimension:
-            raise ElmoFastError(f"dimension must be {self.dimension}, the width of init_from; got {dimension}")
+            raise ElmoFastError(f"dimension must be {self.dimension}, as init_from has it; got {dimension}")
 
     def copy_to(self, words: Sequence[str], matrix: Matrix) -> None:
         """Copy the vectors of the words that have one to rows of a matrix [len(words), D]; ElmoFastError for none."""
@@ -193,7 +193,7 @@ def format_to_write(path: str, format: str) -> str:
     """Return the format, for "auto" the one of the file's suffix; ElmoFastError if that names none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
     if format == "auto" and suffix not in SUFFIXES:
-        raise ElmoFastError(f"{path!r}: end the name in {', '.join(SUFFIXES)} (or .gz after it), or name the format")
+        raise ElmoFastError(f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or then .gz), or name the format")
     check_choice("format", format, ("auto", *FORMATS))
     return SUFFIXES[suffix] if format == "auto" else format
 

@@ -291,7 +291,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, vectors):
     path.write_text("old")
     bad = Vectors(["a"], np.full((1, 2), np.inf, np.float32))
     for thing, file, format, sentence in [
-        (vectors, tmp_path / "a.dat", "auto", "end the name in"),
+        (vectors, tmp_path / "a.dat", "auto", "the name must end in"),
         (vectors, path, "word2vec", "format must be one of"),
         (bad, path, "auto", "'a' has a vector with NaN or infinity"),
         (
