@@ -101,7 +101,7 @@ class Vocabulary:
         if len(self) != size:
             raise ElmoFastError(f"{wanted}; got {len(self):,}")
         if digest is not None and digest != self.digest:
-            raise ElmoFastError(f"{wanted}, in their order; got other ones; give the model's own vocab.txt")
+            raise ElmoFastError(f"{wanted}, in their order; got as many others; give the model's own vocab.txt")
 
     def __len__(self) -> int:
         return len(self.words)
