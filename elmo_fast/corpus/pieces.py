@@ -189,7 +189,7 @@ def _texts(piece: Piece) -> Iterator[str]:
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    except (UnicodeDecodeError, *compressed.PACKING_ERRORS):
+    except UnicodeDecodeError:
         _complain(piece.path)
 
 

@@ -1,6 +1,7 @@
 """Users' mistakes on the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
 
 import errno
+import io
 import os
 import shutil
 import signal
@@ -117,19 +118,21 @@ def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path
 @pytest.mark.parametrize(("name", "words"), [("hdf5", "1 --stateful"), ("hdf5", "2"), ("safetensors", "2")])
 def test_a_disk_that_fills_up_in_the_middle_leaves_the_old_file_alone(toy, tmp_path, capsys, monkeypatch, name, words):
     """The disk has room for whole sentences, and then for a part of one."""
-    text, old, left, write = tmp_path / "in.txt", tmp_path / "out", [400_000], os.pwrite
+    text, old, left, plain = tmp_path / "in.txt", tmp_path / "out", [400_000], open
     text.write_text("a b c d e f g h\n" * 1000)
     old.write_text("old")
 
-    def pwrite(handle, data, place):
-        if not left[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done = write(handle, data[: left[0]], place)
-        left[0] -= done
-        return done
+    class Disk(io.FileIO):
+        def write(self, data):
+            if not left[0]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left[0] -= (done := super().write(data[: left[0]]))
+            return done
 
-    monkeypatch.setattr(os, "pwrite", pwrite)
+    def opened(path, mode="r", *words, **named):
+        return io.BufferedRandom(Disk(path, "r+")) if mode == "r+b" else plain(path, mode, *words, **named)
 
+    monkeypatch.setattr("builtins.open", opened)
     words = ["--format", name, "--threads", *words.split(), *pair(toy)]
     assert main(["embed", str(text), str(old), "--top", "-q", *words]) == 2
     assert "No space left on device: " in (error := capsys.readouterr().err)
