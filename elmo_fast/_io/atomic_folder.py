@@ -202,9 +202,8 @@ def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, tuple[int, int
         with contextlib.suppress(OSError):
             about = os.stat(folder / MANIFEST)
             identity = about.st_ino, about.st_mtime_ns
-        if (
-            _pending(whole) or whole
-        ) == folder:  # else the manifest may have got its name before the files that it lists
+        again = _pending(whole) or whole
+        if again == folder:  # else the manifest may have got its name before the files that it lists
             return folder, identity
 
 
