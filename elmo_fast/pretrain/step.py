@@ -12,7 +12,7 @@ from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._sampling import dropout_factors
-from elmo_fast.ops._table_rows import stays_sparse
+from elmo_fast.ops._table_rows import coalesced_at_once, stays_sparse
 from elmo_fast.pretrain.captured_step import CapturedStep, sent_inputs
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -182,7 +182,8 @@ class Step:
         if state is not None and inputs.fresh is not None:
             h, c = (each.masked_fill(inputs.fresh[:, None], 0) for each in state)
             state = h, c
-        parts, exchange = self.micro_batches, Exchange(self.processes, self._flat)
+        at_once = coalesced_at_once(inputs.types.device)
+        parts, exchange = self.micro_batches, Exchange(self.processes, self._flat, at_once)
         self._choose_sparse(inputs.types[0].numel() // parts)
         if not inputs.samples:
             offsets = inputs.offsets.split(1)
