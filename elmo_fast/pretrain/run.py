@@ -200,7 +200,14 @@ class Run:
         import yaml
 
         file = self.folder / CONFIG_FILE
-        origin: str | None = (yaml.safe_load(file.read_bytes()) or {}).get("init_from") if file.exists() else None
+        try:
+            values = yaml.safe_load(file.read_bytes()) if file.exists() else {}
+            origin: str | None = values.get("init_from")
+        except (yaml.YAMLError, AttributeError) as error:
+            raise ElmoFastError(
+                f"{file}: not the YAML that this run wrote, or damaged; restore or delete it: it is written again "
+                f"({' '.join(str(error).split())})"
+            ) from error
         return origin
 
     def build(self, corpus: Corpus, heldout: Corpus | None, on_metrics: OnMetrics | None = None) -> Trainer:

@@ -16,7 +16,7 @@ from elmo_fast.ops._table_rows import coalesced_at_once, stays_sparse
 from elmo_fast.pretrain.captured_step import CapturedStep, sent_inputs
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, clip_and_update, is_launched
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, clip_and_update
 from elmo_fast.pretrain.processes import Processes
 
 
@@ -84,8 +84,7 @@ class Step:
     together; cuda_graph: whether a step on a GPU is replayed from CUDA graphs where possible (the same numbers). These
     and the model's settings, such as its dropout, stay as they are.
 
-    update_in_graph: whether the update is launched with the gradients, so that a graph holds both; otherwise the host
-    reads the norm, as other optimizers than AdaGrad need.
+    AdaGrad's update is launched with the gradients, so that a graph holds both; of others the host reads the norm.
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -116,14 +115,13 @@ class Step:
         # Exchanged row by row.
         self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
         self.softmax: list[Tensor] = list(model.loss.parameters())
-        self.update_in_graph = is_launched(optimizer)
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = None
         if cuda_graph:
             self.captured = CapturedStep(model, optimizer, self._launches)
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
-        self._norm = 0.0  # where the host updates
+        self._norm = 0.0  # where the host reads it
 
     def __call__(self, batch: StreamBatch, state: LayerStates | None, number: int) -> StepResult:
         """Take step `number` (it selects samples and what is dropped); state: of these rows before it, None for zeros.
@@ -141,11 +139,10 @@ class Step:
             numbers, h, c = self.captured.run(inputs, state, device)
         else:
             numbers, h, c = _graphs.run_pieces(self._launches, sent_inputs(inputs, device), state)
-        if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
+        forward, backward, *norm = numbers if numbers.is_cuda else numbers.tolist()
+        if isinstance(self.optimizer, AdaGrad):
             self.optimizer.count_step()
-        norm = numbers[2] if self.update_in_graph else self._norm
-        forward, backward = numbers[:2] if numbers.is_cuda else numbers[:2].tolist()
-        return StepResult(forward, backward, norm, (h, c))
+        return StepResult(forward, backward, norm[0] if norm else self._norm, (h, c))
 
     def _inputs(self, batch: StreamBatch, number: int) -> StepInputs:
         """Return the inputs of step `number`, on the host."""
@@ -175,8 +172,7 @@ class Step:
     def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
         """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.
 
-        Returns both directions' mean losses [2], followed by the gradient's norm where the update is launched, and the
-        state after.
+        Returns both directions' mean losses [2], with AdaGrad followed by the gradient's norm, and the state after.
         """
         self.optimizer.zero_grad(set_to_none=True)
         if state is not None and inputs.fresh is not None:
@@ -212,7 +208,7 @@ class Step:
         yield from exchange.finish()
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
         means = total / inputs.words
-        if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
+        if isinstance(self.optimizer, AdaGrad):
             norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self._tables(), inputs.rates)
             self.optimizer.zero_grad(set_to_none=True)
             return torch.cat([means, norm.to(means)[None]]), h, c

@@ -16,9 +16,8 @@ from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import quiet, rows, same, toy_config
 
-# Sentences that are no sentences of the training text, with the perplexity of a run at a high rate: after steps 2, 4 ..
-# 16 about 14, 17, 12, 11, 13, 11, 12, 12. The best is that after step 8, the second best that after step 12. They are too
-# short for lines on gaps.
+# Unlike the training text: at a high rate, its perplexity after steps 2, 4 .. 16 is about 14, 17, 12, 11, 13, 11, 12, 12.
+# That after step 8 is the best, that after step 12 the second best. Too short for lines on gaps.
 HELDOUT = "the . cat\non . dog\nthe the the\n"
 
 
@@ -58,7 +57,12 @@ def test_the_best_checkpoint_is_kept_and_is_a_model_and_a_checkpoint(tmp_path):
     every = trained(tmp_path, "every", 14, checkpoint_interval=2, keep_checkpoints=99, keep_best=False)
     best = run.folder / "checkpoints" / "best"
     step, position, weights, sums = kept(run)
-    assert (step, position.perplexity, position.step, position.worse) == (8, min(value for _, value in evaluated(run)), 8, 0)
+    assert (step, position.perplexity, position.step, position.worse) == (
+        8,
+        min(value for _, value in evaluated(run)),
+        8,
+        0,
+    )
     reference = read_training_state(saved_steps(every.folder)[3][1])
     for actual, expected in ((weights, reference.weights), (sums, reference.optimizer)):
         assert all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
