@@ -94,17 +94,14 @@ class Corpus:
         """Where each shard begins in their concatenation, and its length, [shards + 1]."""
         return np.cumsum([0, *map(len, self.shards)])
 
-    @cached_property
-    def _first_sentences(self) -> Places:
-        return np.cumsum([0, *map(len, self.starts)])
-
     def places(self, sentences: npt.NDArray[np.integer]) -> tuple[Places, Places]:
         """For each sentence: the position of its boundary in the concatenated shards, and its number of positions."""
         begins, ends = np.empty((2, len(sentences)), np.int64)
-        shard_of = np.searchsorted(self._first_sentences, sentences, side="right") - 1
+        first_sentences = np.cumsum([0, *map(len, self.starts)])
+        shard_of = np.searchsorted(first_sentences, sentences, side="right") - 1
         for shard in range(len(self.shards)):
             rows = np.flatnonzero(shard_of == shard)
-            starts, local = self.starts[shard], sentences[rows] - self._first_sentences[shard]
+            starts, local = self.starts[shard], sentences[rows] - first_sentences[shard]
             offset, last = self.offsets[shard], len(starts) - 1
             begins[rows] = starts[local].astype(np.int64) + offset
             following = starts[np.minimum(local + 1, last)].astype(np.int64)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -178,9 +179,18 @@ def open_corpus(
                 f"{folder} was prepared with heldout_share {share or 0}, not {heldout_share}: it would train on lines "
                 f"that are to be held out; give heldout_share={share or 0}, or prepare the text again in another folder"
             )
-        shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
-        check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *shards], _ADVICE)
-        corpus = as_written(place, meta)
+        names = [shard_files(shard) for shard in range(meta["shards"])]
+        check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *itertools.chain(*names)], _ADVICE)
+        corpus = Corpus(
+            TypeTable(array(place, TYPES), array(place, TYPE_ENDS)),
+            Vocabulary.read(place / VOCABULARY),
+            [array(place, ids, mapped=True) for ids, _ in names],
+            [array(place, starts, mapped=True) for _, starts in names],
+            array(place, COUNTS),
+            meta["fingerprint"],
+            {place / name: file_stamp(place / name) for pair in names for name in pair},
+            actual,
+        )
         if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
             raise ElmoFastError(
                 f"{folder} was prepared with a different vocabulary than the model's; give its vocab.txt as vocab_file "
@@ -189,21 +199,6 @@ def open_corpus(
         return corpus
 
     return read_folder(folder, [META], read, _ADVICE)
-
-
-def as_written(place: pathlib.Path, meta: dict[str, Any]) -> Corpus:
-    """Return the corpus of a folder whose files are known to match meta.json."""
-    names = [shard_files(shard) for shard in range(meta["shards"])]
-    return Corpus(
-        TypeTable(array(place, TYPES), array(place, TYPE_ENDS)),
-        Vocabulary.read(place / VOCABULARY),
-        [array(place, ids, mapped=True) for ids, _ in names],
-        [array(place, starts, mapped=True) for _, starts in names],
-        array(place, COUNTS),
-        meta["fingerprint"],
-        {place / name: file_stamp(place / name) for pair in names for name in pair},
-        meta["made from"].get("tokenizer"),
-    )
 
 
 SHARD_TOKENS = 2**28
@@ -333,17 +328,13 @@ def _put(
         }
         (new / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         names = os.listdir(new)
-        was_there = is_prepared(target)
-    if read_meta(target)["fingerprint"] != meta["fingerprint"]:  # perhaps of another process, meanwhile
+    corpus = open_corpus(target)
+    if corpus.fingerprint != meta["fingerprint"]:  # perhaps of another process, meanwhile
         raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
-    if was_there and not overwrite:
-        return open_corpus(target)
-    digits = "[0-9]" * 5
-    for pattern in (f"ids-{digits}.npy", f"starts-{digits}.npy"):
-        for shard in target.glob(pattern):  # of a corpus of more shards, which this one replaced
-            if shard.name not in names:
-                shard.unlink()
-    return as_written(target, meta)
+    for shard in target.glob("*-" + "[0-9]" * 5 + ".npy"):  # of a corpus of more shards, which this one replaced
+        if overwrite and shard.name not in names:
+            shard.unlink()
+    return corpus
 
 
 def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bool) -> None:

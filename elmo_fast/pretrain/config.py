@@ -287,20 +287,13 @@ def complaints(config: PretrainConfig) -> list[str]:
     sentences = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
     sentences += _model_complaints(config.model) + _file_complaints(config.data)
     model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
-    if model.input == "vectors":
-        if data.vectors_file is None:
-            sentences.append("vectors_file must name the vectors of input: vectors; got nothing")
-        if run.init_from is not None:
-            sentences.append(
-                "input: vectors creates a new table, and init_from brings one; give input: words with init_from"
-            )
-    else:
-        if data.vectors_file is not None:
-            sentences.append(
-                f"vectors_file goes with input: vectors; got {data.vectors_file!r} with input: {model.input}"
-            )
-        if not model.train_vectors:
-            sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
+    if (model.input == "vectors") != (data.vectors_file is not None):
+        given = f"vectors_file {data.vectors_file!r} with input: {model.input}"
+        sentences.append(f"vectors_file must name the vectors of input: vectors, and goes with it alone; got {given}")
+    if model.input == "vectors" and run.init_from is not None:
+        sentences.append("input: vectors creates a new table, and init_from brings one; give input: words instead")
+    if model.input != "vectors" and not model.train_vectors:
+        sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
     if not run.train_bilm and run.init_from is None:
         sentences.append("train_bilm: false keeps the biLM of init_from, which must name a model; got nothing")
     if run.prefix is not None and run.init_from is None:

@@ -66,14 +66,11 @@ class Exchange:
         """Let what follows wait for all sums: on a GPU its launches, elsewhere the host."""
         if self.processes.distributed:
             ready, self._ready = self._ready, []
-            yield lambda: self._wait(ready)
+            yield lambda: self._sum(ready, wait=True)
 
-    def _sum(self, tensors: Sequence[Tensor]) -> None:
+    def _sum(self, tensors: Sequence[Tensor], wait: bool = False) -> None:
         self._pending += [dist.all_reduce(each, async_op=True) for each in tensors]
-
-    def _wait(self, tensors: Sequence[Tensor]) -> None:
-        self._sum(tensors)
-        while self._pending:
+        while wait and self._pending:
             self._pending.pop(0).wait()
 
     def _ids(self, table: Table) -> Tensor:

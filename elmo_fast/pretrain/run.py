@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import torch
+import yaml
 
 import elmo_fast
 from elmo_fast._io.atomic_file import write_text
@@ -27,7 +28,7 @@ from elmo_fast.pretrain.checkpoint import (
     identity,
     read_training_state,
 )
-from elmo_fast.pretrain.config import ModelConfig, OptimizerConfig, PretrainConfig, validate
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
     check_vocabulary_order,
     open_heldout_corpus,
@@ -163,9 +164,17 @@ class Run:
             warn_of_unknown(heldout, "held-out text")
         self.config = self._complete_config(corpus)
         if self.resumed is None:
-            check_vocabulary_order(corpus, self.config.optimizer.loss)
-            for hint in [*corpus.hints, *_hints_of_filling(corpus, self.config.optimizer)]:
+            optimizer = self.config.optimizer
+            check_vocabulary_order(corpus, optimizer.loss)
+            for hint in corpus.hints:
                 self.say(hint)
+            rows, places = optimizer.batch_size, optimizer.batch_size * optimizer.unroll_steps
+            if corpus.positions < places:
+                self.say(
+                    f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have "
+                    f"at most {-(-corpus.positions // rows):,} words, and the model learns no longer context; lower "
+                    "batch_size"
+                )
         else:
             self.resumed = state_to_resume(self.resumed, self.config, corpus)
         return corpus, heldout
@@ -197,8 +206,6 @@ class Run:
         return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), run)
 
     def _saved_origin(self) -> str | None:
-        import yaml
-
         file = self.folder / CONFIG_FILE
         try:
             values = yaml.safe_load(file.read_bytes()) if file.exists() else {}
@@ -221,7 +228,9 @@ class Run:
         elif resumed is None and config.data.vectors_file is not None:
             load_word_vectors(model, vocabulary, config.data.vectors_file, seed=config.run.seed, report=self.say)
 
-        processes.run_on_leader(lambda: _write_settings(self.folder, config, vocabulary))
+        settings = yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None)
+        processes.run_on_leader(lambda: write_text(self.folder / CONFIG_FILE, settings))
+        processes.run_on_leader(lambda: vocabulary.write(self.folder / VOCABULARY))
         log = functools.partial(RunLog, tensorboard=config.run.tensorboard, on_metrics=on_metrics)
         position = None if resumed is None else resumed.position
         record = processes.run_leader_first(
@@ -344,25 +353,6 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
         "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
         "(another vocabulary)"
     )
-
-
-def _hints_of_filling(corpus: Corpus, optimizer: OptimizerConfig) -> list[str]:
-    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
-    rows, places = optimizer.batch_size, optimizer.batch_size * optimizer.unroll_steps
-    if corpus.positions >= places:
-        return []
-    return [
-        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
-        f"{-(-corpus.positions // rows):,} words, and the model learns no longer context; lower batch_size"
-    ]
-
-
-def _write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:
-    """Write pretrain.yaml and vocab.txt into a run's folder."""
-    import yaml
-
-    write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
-    vocabulary.write(folder / VOCABULARY)
 
 
 @contextlib.contextmanager

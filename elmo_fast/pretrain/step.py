@@ -116,9 +116,7 @@ class Step:
         self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
         self.softmax: list[Tensor] = list(model.loss.parameters())
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
-        self.captured = None
-        if cuda_graph:
-            self.captured = CapturedStep(model, optimizer, self._launches)
+        self.captured = CapturedStep(model, optimizer, self._launches) if cuda_graph else None
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
         self._norm = 0.0  # where the host reads it

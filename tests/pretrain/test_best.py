@@ -16,7 +16,7 @@ from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import quiet, rows, same, toy_config
 
-# Unlike the training text: at a high rate, its perplexity after steps 2, 4 .. 16 is about 14, 17, 12, 11, 13, 11, 12, 12.
+# Unlike the training text: at a high rate its perplexity after steps 2, 4 .. 16 is some 14, 17, 12, 11, 13, 11, 12, 12.
 # That after step 8 is the best, that after step 12 the second best. Too short for lines on gaps.
 HELDOUT = "the . cat\non . dog\nthe the the\n"
 
