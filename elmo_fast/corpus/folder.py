@@ -168,17 +168,13 @@ def open_corpus(
 
     def read(place: pathlib.Path) -> Corpus:
         meta = _meta_in(place)
-        actual, share = (meta["made from"].get(name) for name in ("tokenizer", "heldout_share"))
-        if tokenizer not in (None, actual or "whitespace"):
-            raise ElmoFastError(
-                f"{folder} was prepared with the tokenizer {actual or 'whitespace'}, not {tokenizer}; give "
-                f"tokenizer={actual or 'whitespace'}, or prepare the text again in another folder{_OF_A_RUN}"
-            )
-        if heldout_share not in (0, share):
-            raise ElmoFastError(
-                f"{folder} was prepared with heldout_share {share or 0}, not {heldout_share}: it would train on lines "
-                f"that are to be held out; give heldout_share={share or 0}, or prepare the text again in another folder"
-            )
+        made_from = {"tokenizer": "whitespace", "heldout_share": 0} | meta["made from"]
+        for name, wanted in (("tokenizer", tokenizer), ("heldout_share", heldout_share)):
+            if wanted and wanted != (actual := made_from[name]):
+                raise ElmoFastError(
+                    f"{folder} was prepared with {name} {actual}, not {wanted}; give {name}={actual}, or prepare the "
+                    f"text again in another folder{_OF_A_RUN}"
+                )
         names = [shard_files(shard) for shard in range(meta["shards"])]
         check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *itertools.chain(*names)], _ADVICE)
         corpus = Corpus(
@@ -189,7 +185,7 @@ def open_corpus(
             array(place, COUNTS),
             meta["fingerprint"],
             {place / name: file_stamp(place / name) for pair in names for name in pair},
-            actual,
+            meta["made from"].get("tokenizer"),
         )
         if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
             raise ElmoFastError(

@@ -146,13 +146,11 @@ def _vocabulary_of(
     folder: pathlib.Path, weights: State, options: ElmoOptions, vocab_file: str | None
 ) -> Vocabulary | None:
     """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must be of as many words."""
-    file = file_beside(folder)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]
-    if rows and file is None and vocab_file:
-        file = pathlib.Path(vocab_file)
-    if not file:
-        if not rows:
-            return None
+    file = file_beside(folder) or (vocab_file if rows else None)
+    if file is None and not rows:
+        return None
+    if file is None:
         raise ElmoFastError(
             f"init_from: the vocabulary of {rows[0]:,} words that the model was trained with is missing; put it into "
             "the model's folder as vocab.txt"

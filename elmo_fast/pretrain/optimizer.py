@@ -104,8 +104,6 @@ class AdaGrad(torch.optim.Adagrad):
         numbers = [group["lr"] for group in self.param_groups] if rates is None else rates.unbind(0)
         for group, rate in zip(self.param_groups, numbers, strict=True):
             trained = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if trained and trained[0].device.type != "cpu" and not isinstance(rate, Tensor):
-                rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all
             dense = list[tuple[Tensor, Tensor, Tensor]]()
             for parameter in trained:
                 accumulator, gradient = self.state[parameter]["sum"], parameter.grad

@@ -129,11 +129,10 @@ class Step:
         if not self.model.training:
             self.model.train()
         inputs, device = self._inputs(batch, number), self.parameters[0].device
+        if state is None:
+            lstm, rows, new = self.model.options.lstm, batch.types.shape[1], self.parameters[0].new_zeros
+            state = new(lstm.n_layers, 2, rows, lstm.projection_dim), new(lstm.n_layers, 2, rows, lstm.dim)
         if self.captured is not None and _graphs.enabled(device):
-            # Zeros, not None: the second step, which is captured, must launch nothing that the first has not loaded.
-            if state is None:
-                lstm, rows, new = self.model.options.lstm, batch.types.shape[1], self.parameters[0].new_zeros
-                state = new(lstm.n_layers, 2, rows, lstm.projection_dim), new(lstm.n_layers, 2, rows, lstm.dim)
             numbers, h, c = self.captured.run(inputs, state, device)
         else:
             numbers, h, c = _graphs.run_pieces(self._launches, sent_inputs(inputs, device), state)
@@ -167,13 +166,13 @@ class Step:
             return []
         return [self.model.loss.draw(self.seed, offset, torch.device("cpu")) for offset in (2 * number, 2 * number + 1)]
 
-    def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
+    def _launches(self, inputs: StepInputs, state: LayerStates) -> _graphs.Pieces:
         """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.
 
         Returns both directions' mean losses [2], with AdaGrad followed by the gradient's norm, and the state after.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        if state is not None and inputs.fresh is not None:
+        if inputs.fresh is not None:
             h, c = (each.masked_fill(inputs.fresh[:, None], 0) for each in state)
             state = h, c
         at_once = coalesced_at_once(inputs.types.device)
@@ -190,7 +189,7 @@ class Step:
             factors = None if dropout is None else dropout[:, :, rows]
             drop = LayerInputs(factors, self.model.options.lstm.n_layers, cut)
             with torch.enable_grad():
-                before = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
+                before = state[0][:, :, rows], state[1][:, :, rows]
                 losses, after = self._losses(part, before, drop)
                 losses.backward(losses.new_full(losses.shape, 0.5 / self.rows))
             sums.append(losses.detach().double())
@@ -227,7 +226,7 @@ class Step:
         factors = factors_of(options.dropout, self.seed, offset, self.first_row, (2 * layers, rows, steps * width))
         return factors.view(layers, 2, rows, steps, width)
 
-    def _losses(self, inputs: StepInputs, state: LayerStates | None, drop: "LayerInputs") -> tuple[Tensor, LayerStates]:
+    def _losses(self, inputs: StepInputs, state: LayerStates, drop: "LayerInputs") -> tuple[Tensor, LayerStates]:
         """Return the sums of both directions' losses, [2], and the state after."""
         distinct, lengths = inputs.distinct[0] if inputs.distinct else None, inputs.lengths
         hidden, state = self.model(inputs.types, self.characters, state, lengths, drop, distinct)
