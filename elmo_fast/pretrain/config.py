@@ -89,11 +89,6 @@ class DataConfig:
         """How tables are read."""
         return {"format_in": self.format_in, "column": self.column, "split": self.split}
 
-    @property
-    def has_heldout(self) -> bool:
-        """Whether there is text to evaluate on."""
-        return self.heldout_prefix is not None or self.heldout_share > 0
-
 
 @dataclass
 class OptimizerConfig:
@@ -255,15 +250,11 @@ def _is_count(value: Any) -> bool:
 
 def _model_complaints(model: ModelConfig) -> list[str]:
     sentences = []
-    slots = model.max_characters_per_token
-    filters = [] if model.filters is None else model.filters  # as a line `filters:` without a value gives
-    if not filters:
-        sentences.append("filters must hold at least one [width, number]; got none")
-    sentences += [
-        f"filters must be [width of 1 to max_characters_per_token={slots}, number above 0]; got {pair}"
-        for pair in filters
-        if len(pair) != 2 or not all(_is_count(n) for n in pair) or pair[0] > slots
-    ]
+    slots, filters = model.max_characters_per_token, model.filters or []  # None of a line `filters:` without a value
+    wrong = [pair for pair in filters if len(pair) != 2 or not all(map(_is_count, pair)) or pair[0] > slots]
+    if wrong or not filters:
+        wanted = f"one or more [width of 1 to max_characters_per_token={slots}, number above 0]"
+        sentences.append(f"filters must be {wanted}; got {wrong or 'none'}")
     if _is_count(model.dim) and _is_count(model.projection_dim) and model.projection_dim > model.dim:
         sentences.append(f"projection_dim must not exceed dim={model.dim}; got {model.projection_dim}")
     return sentences
@@ -306,7 +297,7 @@ def complaints(config: PretrainConfig) -> list[str]:
     if data.heldout_prefix is not None and data.heldout_share:
         sentences.append("heldout_prefix and heldout_share both name the text to evaluate on; give one of them")
     for name, is_set in (("keep_best", run.keep_best), ("patience", run.patience is not None)):
-        if is_set and not data.has_heldout:
+        if is_set and data.heldout_prefix is None and not data.heldout_share:
             sentences.append(f"{name} compares perplexities of heldout_prefix, which must name text; got nothing")
     if not run.save_dir:
         sentences.append("save_dir must name the folder to write to; got nothing")

@@ -81,13 +81,12 @@ class Origin:
             report(f"init   from {self.folder}: all rows of the input and of the softmax's tree are kept, and the tree")
             return
         of_words = not (was.table_is_tree or now.table_is_tree)
-        old = {name: tensor for name, tensor in bilm_part(self.weights).items() if name != SOFTMAX_COUNTS}
+        left_out = SOFTMAX_COUNTS if of_words else "softmax."
+        old = {name: tensor for name, tensor in bilm_part(self.weights).items() if not name.startswith(left_out)}
         generator, width = torch.Generator().manual_seed(seed), model.softmax_weight.shape[1]
         rows = torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator)
         new = {SOFTMAX_WEIGHT: rows, SOFTMAX_BIAS: torch.full_like(rows[:, 0], float(model.softmax_bias.detach()[0]))}
-        if not of_words:
-            old = {name: tensor for name, tensor in old.items() if not name.startswith("softmax.")}
-            new = {}
+        new = new if of_words else {}
         if isinstance(model.bilm.encoder, WordEncoder):
             bound = math.sqrt(6 / (words + (vectors := model.bilm.encoder.output_dim)))
             table = torch.empty(words + 1, vectors, device="cpu").uniform_(-bound, bound, generator=generator)

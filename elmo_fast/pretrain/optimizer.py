@@ -48,14 +48,7 @@ class AdaGrad(torch.optim.Adagrad):
         *,
         backend: str = "auto",
     ) -> None:
-        trained = list(params)
-        super().__init__(
-            trained,
-            lr=learning_rate,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=0.0,
-            fused=True if all(p.device.type == "cpu" for p in trained) else None,
-        )
+        super().__init__(params, learning_rate, initial_accumulator_value=initial_accumulator_value, eps=0.0)
         self.backend = backend
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

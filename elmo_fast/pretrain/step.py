@@ -54,8 +54,6 @@ class StepInputs(NamedTuple):
 
     def part(self, number: int, parts: int) -> tuple["StepInputs", slice]:
         """Return one of equal parts of the rows, and which they are; all parts share the sampled words."""
-        if parts == 1:
-            return self, slice(None)
         count = self.types.shape[1] // parts
         rows = slice(number * count, (number + 1) * count)
         part = self._replace(

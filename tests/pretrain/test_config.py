@@ -65,7 +65,7 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"filters": None}, "filters must hold at least one [width, number]; got none"),  # a line `filters:` of YAML
+        ({"filters": None}, "number above 0]; got none"),  # a line `filters:` of YAML
         ({"loss": "full_softmax", "negatives": 5.0}, "negatives goes with loss: negative_sampling; got loss: full"),
         ({"input": "vectors"}, "vectors_file must name the vectors"),
         ({"input": "words", "vectors_file": __file__}, "goes with it alone; got vectors_file"),
