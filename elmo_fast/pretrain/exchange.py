@@ -56,19 +56,16 @@ class Exchange:
             self._ready += _rows_of_union(table, ids.flatten(), self.at_once)
         self._ready += self._together(dense)
 
-    def start(self) -> Between:
-        """Start the sums of what was added, while what follows is launched."""
-        if self._ready:
-            ready, self._ready = self._ready, []
-            yield lambda: self._sum(ready)
+    def start(self, wait: bool = False) -> Between:
+        """Start the sums of what was added, while what follows is launched.
 
-    def finish(self) -> Between:
-        """Let what follows wait for all sums: on a GPU its launches, elsewhere the host."""
-        if self.processes.distributed:
+        wait: let what follows wait for all sums: on a GPU its launches, elsewhere the host.
+        """
+        if self.processes.distributed and (self._ready or wait):
             ready, self._ready = self._ready, []
-            yield lambda: self._sum(ready, wait=True)
+            yield lambda: self._sum(ready, wait)
 
-    def _sum(self, tensors: Sequence[Tensor], wait: bool = False) -> None:
+    def _sum(self, tensors: Sequence[Tensor], wait: bool) -> None:
         self._pending += [dist.all_reduce(each, async_op=True) for each in tensors]
         while wait and self._pending:
             self._pending.pop(0).wait()

@@ -22,6 +22,7 @@ from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import fitting_loss
 from elmo_fast.pretrain.checkpoint import (
+    FIXED,
     BestEvaluation,
     TrainingState,
     finish_saves,
@@ -123,8 +124,9 @@ class Run:
         validate(config)
         device, folder = local_device(str(device)), pathlib.Path(config.run.save_dir)
         with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
-            others = {"device": device.type, "the version of elmo_fast": elmo_fast.__version__}
-            processes.check_same(config.flat() | others)
+            processes.check_same(
+                config.flat() | {"device": device.type, "the version of elmo_fast": elmo_fast.__version__}
+            )
             processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
             if not processes.leads:  # the leader says the same
                 stack.enter_context(warnings.catch_warnings())
@@ -236,9 +238,7 @@ class Run:
         record = processes.run_leader_first(
             lambda leads: self.stack.enter_context(log(self.folder, self.say, position, writes=leads))
         )
-        trainer = Trainer(
-            config, model, corpus, record, resumed=resumed, heldout=heldout, device=self.device, processes=processes
-        )
+        trainer = Trainer(config, model, corpus, record, resumed=resumed, heldout=heldout, processes=processes)
         if self.origin is not None:
             self.origin.initialise_optimizer(model, trainer.optimizer, vocabulary, self.say)
         if resumed is not None or self.origin is not None or config.data.vectors_file is not None:
@@ -328,8 +328,7 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
     at, now = resumed.position, identity(config, corpus)
-    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss", "train_bilm")
-    before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
+    before, after = ({"batch_size": run["rows"]} | {name: run[name] for name in FIXED} | run["model"]
                      for run in (dataclasses.asdict(at), now))  # fmt: skip
     differing = changes(before, after)
     if differing:

@@ -1,11 +1,11 @@
 """One step of training: both losses, their gradient, its exchange with other processes, the clip, the update."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmo_fast.corpus.streams import DistinctWords, StreamBatch
 from elmo_fast.modules import WordEncoder
@@ -110,9 +110,10 @@ class Step:
         self.parameters = list(model.parameters())  # collecting them takes the host a millisecond
         encoder = model.bilm.encoder
         is_table = isinstance(encoder, WordEncoder) and encoder.weight.requires_grad
-        # Exchanged row by row.
         self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
-        self.softmax: list[Tensor] = list(model.loss.parameters())
+        # The parameters of each table, whose gradients have the same rows and are exchanged row by row.
+        self.tables: list[list[Tensor]] = [list(model.loss.parameters())]
+        self.tables += [] if self.embedding is None else [[self.embedding]]
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = CapturedStep(model, optimizer, self._launches) if cuda_graph else None
         self._dense = self._dense_by_readiness()
@@ -200,15 +201,22 @@ class Step:
                     drop.backward_below(layer)
             tables = self._tables_of_stage(stage, inputs.types.shape[2])
             yield from exchange.add(dense, tables, [] if stage else [total])
-        yield from exchange.finish()
+        yield from exchange.start(wait=True)
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
         means = total / inputs.words
         if isinstance(self.optimizer, AdaGrad):
-            norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self._tables(), inputs.rates)
+            norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self.tables, inputs.rates)
             self.optimizer.zero_grad(set_to_none=True)
             return torch.cat([means, norm.to(means)[None]]), h, c
         gradients = [(parameter, parameter.grad) for parameter in self.parameters if parameter.grad is not None]
-        yield lambda: self._update(gradients)
+
+        def update() -> None:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+            self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm)
+            self.optimizer.zero_grad(set_to_none=True)
+
+        yield update
         return means, h, c
 
     def _dropout(self, inputs: StepInputs) -> Tensor | None:
@@ -255,28 +263,17 @@ class Step:
             [*forward.parameters(), *backward.parameters()]
             for forward, backward in zip(lstm.forward_layers, lstm.backward_layers, strict=True)
         ]
-        apart = {id(each) for some in [*layers, *self._tables()] for each in some}
+        apart = {id(each) for some in [*layers, *self.tables] for each in some}
         return [*layers[::-1], [each for each in self.parameters if id(each) not in apart]]
-
-    def _tables(self) -> list[list[Tensor]]:
-        """Return the parameters of each table, whose gradients have the same rows."""
-        return [self.softmax, *([] if self.embedding is None else [[self.embedding]])]
 
     def _tables_of_stage(self, stage: int, steps: int) -> list[Table]:
         """Return the tables that are ready after a stage of the backward pass; steps: T."""
         loss, tables, positions = self.model.loss, [], self.rows * steps
         if stage == 0:
-            tables = [Table(self.softmax, 2 * loss.gradient_rows(positions))]
+            tables = [Table(self.tables[0], 2 * loss.gradient_rows(positions))]
         if stage == len(self._dense) - 1 and self.embedding is not None:
             tables.append(Table([self.embedding], 2 * positions))
         return tables
-
-    def _update(self, gradients: Sequence[tuple[nn.Parameter, Tensor]]) -> None:
-        """Clip and update where the host reads the norm."""
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm)
-        self.optimizer.zero_grad(set_to_none=True)
 
 
 class LayerInputs:

@@ -64,8 +64,8 @@ class Trainer:
     Everything that changes during a run is an attribute (model, optimizer, state, progress).
 
     config: of the run; model: trained in place, alike in all processes; corpus: encoded with the model's vocabulary;
-    record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals;
-    device: where the model is; processes: the processes that train together.
+    record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals; processes: the processes
+    that train together.
 
     Raises ElmoFastError when the rows cannot be split evenly.
     """
@@ -79,12 +79,11 @@ class Trainer:
         *,
         resumed: TrainingState | None = None,
         heldout: Corpus | None = None,
-        device: torch.device | str = "cpu",
         processes: Processes | None = None,
     ) -> None:
         optimizer, run = config.optimizer, config.run
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
-        self.device, self.processes = torch.device(device), processes or Processes()
+        self.device, self.processes = model.softmax_weight.device, processes or Processes()
         on_cpu = self.device.type == "cpu"
         first_row, row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
         self.stream = Stream(

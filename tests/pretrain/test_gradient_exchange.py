@@ -21,7 +21,7 @@ def tables():
 def exchanged(processes, dense, tables, memory=None, at_once=True):
     """Sum the gradients over all processes, without a graph."""
     exchange = Exchange(processes, {} if memory is None else memory, at_once)
-    for stage in (exchange.add(dense), exchange.start(), exchange.add([], tables), exchange.finish()):
+    for stage in (exchange.add(dense), exchange.start(), exchange.add([], tables), exchange.start(wait=True)):
         for act in stage:
             act()
 
