@@ -70,7 +70,7 @@ def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
 _BOUNDARY = np.zeros(1, np.uint32)
 
 
-class ArrayFile:
+class ArrayFile(contextlib.AbstractContextManager["ArrayFile"]):
     """A one-dimensional .npy file of the dtype of its name, which grows by appending; complete when it is closed.
 
     `numpy.save` does not report a full disk.
@@ -79,10 +79,7 @@ class ArrayFile:
     def __init__(self, path: pathlib.Path) -> None:
         dtype = np.dtype(DTYPES[path.stem.partition("-")[0]])
         self._file, self._dtype, self.length = open(path, "wb"), dtype.newbyteorder("<"), 0  # noqa: SIM115
-
-    def __enter__(self) -> "ArrayFile":
         self._write_header()
-        return self
 
     def __exit__(self, *error: object) -> None:
         with self._file:

@@ -1,5 +1,6 @@
 """What a run reports, from one of its processes: averages over steps as lines of text, metrics.jsonl, TensorBoard."""
 
+import contextlib
 import errno
 import json
 import os
@@ -124,7 +125,7 @@ class TrainingProgress:
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
-class RunLog:
+class RunLog(contextlib.AbstractContextManager["RunLog"]):
     """The log of one run.
 
     folder: of the run; say: takes each line for people; position: of the checkpoint that the run resumes from. Rows of
@@ -167,9 +168,6 @@ class RunLog:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         if resumes:
             self.write(event="resume", step=step)
-
-    def __enter__(self) -> "RunLog":
-        return self
 
     def __exit__(self, *error: object) -> None:
         for each in (self._file, self._board):

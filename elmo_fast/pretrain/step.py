@@ -184,9 +184,9 @@ class Step:
         dropout, sums, states = self._dropout(inputs), [], []
         for number in range(parts):
             part, rows = inputs.part(number, parts)
-            cut = self.processes.distributed and number == parts - 1
             factors = None if dropout is None else dropout[:, :, rows]
-            drop = LayerInputs(factors, self.model.options.lstm.n_layers, cut)
+            is_cut = self.processes.distributed and number == parts - 1
+            drop = LayerInputs(factors, self.model.options.lstm.n_layers, is_cut)
             with torch.enable_grad():
                 before = state[0][:, :, rows], state[1][:, :, rows]
                 losses, after = self._losses(part, before, drop)
@@ -195,10 +195,10 @@ class Step:
             states.append(after)
         total = sum(sums[1:], sums[0])
         for stage, dense in enumerate(self._dense):
-            if drop.is_cut(layer := len(self._dense) - 1 - stage):
+            if cut := drop.cuts.pop(len(self._dense) - 1 - stage, None):
                 yield from exchange.start()
                 with torch.enable_grad():
-                    drop.backward_below(layer)
+                    torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
             tables = self._tables_of_stage(stage, inputs.types.shape[2])
             yield from exchange.add(dense, tables, [] if stage else [total])
         yield from exchange.start(wait=True)
@@ -280,12 +280,14 @@ class LayerInputs:
     """What a training step does to the inputs of layers: dropout and, where asked for, cuts of the backward pass.
 
     factors: of dropout, as of `Step._dropout`; layers: L; cut: whether the backward pass stops at the input of each
-    layer, so that what is above may be exchanged before `backward_below` goes on.
+    layer, so that what is above may be exchanged before it goes on.
+
+    cuts: of each layer, its inputs before the cut and the leaves after it, whose gradients the pass goes on with.
     """
 
     def __init__(self, factors: Tensor | None, layers: int, cut: bool) -> None:
         self.factors, self.layers, self.cut = factors, layers, cut
-        self._cuts: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self.cuts: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
         """Return what a layer's direction reads in place of x [B, T, D]; layer L is the loss."""
@@ -294,17 +296,8 @@ class LayerInputs:
         if not self.cut or layer == self.layers or not x.requires_grad:
             return x
         leaf = x.detach().requires_grad_()
-        self._cuts.setdefault(layer, []).append((x, leaf))
+        self.cuts.setdefault(layer, []).append((x, leaf))
         return leaf
-
-    def is_cut(self, layer: int) -> bool:
-        """Return whether the backward pass has stopped at the inputs of a layer."""
-        return layer in self._cuts
-
-    def backward_below(self, layer: int) -> None:
-        """Continue the backward pass from the cut inputs of a layer to those of the layer below, or to the words."""
-        cut = self._cuts.pop(layer)
-        torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
 
 
 BLOCK = 32  # rows that share a generator on the CPU: few unused numbers if a process has fewer rows
