@@ -61,12 +61,6 @@ _ADVICE = "copy the folder again from an intact one, or prepare the text again w
 _OF_A_RUN = " (for a run: another save_dir)"
 
 
-def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
-    """Return an array of the folder, in memory or memory-mapped."""
-    # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
-    return np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
-
-
 _BOUNDARY = np.zeros(1, np.uint32)
 
 
@@ -174,12 +168,13 @@ def open_corpus(
                 )
         names = [shard_files(shard) for shard in range(meta["shards"])]
         check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *itertools.chain(*names)], _ADVICE)
+        # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
         corpus = Corpus(
-            TypeTable(array(place, TYPES), array(place, TYPE_ENDS)),
+            TypeTable(np.load(place / TYPES), np.load(place / TYPE_ENDS)),
             Vocabulary.read(place / VOCABULARY),
-            [array(place, ids, mapped=True) for ids, _ in names],
-            [array(place, starts, mapped=True) for _, starts in names],
-            array(place, COUNTS),
+            [np.load(place / ids, mmap_mode="c") for ids, _ in names],
+            [np.load(place / starts, mmap_mode="c") for _, starts in names],
+            np.load(place / COUNTS),
             meta["fingerprint"],
             {place / name: file_stamp(place / name) for pair in names for name in pair},
             meta["made from"].get("tokenizer"),

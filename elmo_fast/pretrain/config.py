@@ -248,8 +248,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _model_complaints(model: ModelConfig) -> list[str]:
-    sentences = []
+def complaints(config: PretrainConfig) -> list[str]:
+    """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
+    sentences = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
+    model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
     slots, filters = model.max_characters_per_token, model.filters or []  # None of a line `filters:` without a value
     wrong = [pair for pair in filters if len(pair) != 2 or not all(map(_is_count, pair)) or pair[0] > slots]
     if wrong or not filters:
@@ -257,11 +259,6 @@ def _model_complaints(model: ModelConfig) -> list[str]:
         sentences.append(f"filters must be {wanted}; got {wrong or 'none'}")
     if _is_count(model.dim) and _is_count(model.projection_dim) and model.projection_dim > model.dim:
         sentences.append(f"projection_dim must not exceed dim={model.dim}; got {model.projection_dim}")
-    return sentences
-
-
-def _file_complaints(data: DataConfig) -> list[str]:
-    sentences = []
     if not data.train_prefix:
         sentences.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
     for name in ("train_prefix", "heldout_prefix"):
@@ -270,14 +267,6 @@ def _file_complaints(data: DataConfig) -> list[str]:
             sentences.append(f"{name} must match at least one file; {pattern!r} matches none")
     if data.vectors_file is not None and not pathlib.Path(data.vectors_file).is_file():
         sentences.append(f"vectors_file must exist; got {data.vectors_file!r}")
-    return sentences
-
-
-def complaints(config: PretrainConfig) -> list[str]:
-    """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    sentences = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
-    sentences += _model_complaints(config.model) + _file_complaints(config.data)
-    model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
     if (model.input == "vectors") != (data.vectors_file is not None):
         given = f"vectors_file {data.vectors_file!r} with input: {model.input}"
         sentences.append(f"vectors_file must name the vectors of input: vectors, and goes with it alone; got {given}")

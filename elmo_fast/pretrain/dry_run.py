@@ -56,7 +56,7 @@ def dry_run(
                 warm_up, _, _ = _timed(trainer, WARM_UP_STEPS, WARM_UP_SECONDS)
                 steps, seconds, words = _timed(trainer, MEASURED_STEPS, MEASURED_SECONDS)
                 if processes.leads:  # the folder is there until the leader has said all
-                    for line in (_steps(trainer), _memory(trainer), _disk(trainer, save_dir)):
+                    for line in (_steps(trainer), *_room(trainer, save_dir)):
                         run.say(line)
                     run.say(_speed(trainer, warm_up, steps, seconds, words))
         finally:
@@ -89,17 +89,15 @@ def _steps(trainer: Trainer) -> str:
     return f"plan   {' | '.join(parts)}"
 
 
-def _memory(trainer: Trainer) -> str:
-    """Describe the memory that the steps took, all that this process holds included."""
+def _room(trainer: Trainer, save_dir: pathlib.Path) -> tuple[str, str]:
+    """Describe the memory that the steps took, all that this process holds included, and the room of the run's files.
+
+    That is told by the tensors that it would save.
+    """
     numbers: tuple[int | None, ...] = resident(peak=True), available()
     if trainer.device.type == "cuda":
         numbers = torch.cuda.max_memory_allocated(trainer.device), torch.cuda.mem_get_info(trainer.device)[0]
     peak, left = ("not known on this system" if each is None else size(each) for each in numbers)
-    return f"memory {peak} per process at the peak of these steps; {left} more are free on this machine"
-
-
-def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
-    """Describe the room that the run's files take, by the tensors that it would save."""
     run, model = trainer.config.run, trainer.model.checkpoint_state().values()
     sums = (each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each))
     weights, rows = sum(each.nbytes for each in model), sum(each.nbytes for each in trainer.state or ())
@@ -108,7 +106,8 @@ def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + weights + text
     free = free_bytes(save_dir)
-    return (
+    memory = f"memory {peak} per process at the peak of these steps; {left} more are free on this machine"
+    return memory, (
         f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each"
         + (f", the prepared text {size(text)}" if text else "")
         + f"; {size(free)} are free"

@@ -129,8 +129,7 @@ class Run:
             )
             processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
             if not processes.leads:  # the leader says the same
-                stack.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore", UserWarning)
+                stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
             say = report if processes.leads else lambda line: None
             processes.run_on_leader(lambda: finish_saves(folder))
             resumed = find_checkpoint_to_resume(folder, config.run.resume, say)
