@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import math
-import pathlib
 import time
 import warnings
 from collections.abc import Callable
@@ -228,13 +227,11 @@ class Trainer:
             best=self.best,
             **identity(self.config, self.corpus),
         )
-        folder, keep = self.record.folder, self.config.run.keep_checkpoints
-
-        def write() -> pathlib.Path:
-            return save_checkpoint(folder, keep, self.model, self.optimizer, rows, at, best=best)
-
+        run, keep = self.record.folder, self.config.run.keep_checkpoints
         try:
-            path = self.processes.run_on_leader(write)
+            path = self.processes.run_on_leader(
+                lambda: save_checkpoint(run, keep, self.model, self.optimizer, rows, at, best=best)
+            )
         except (ElmoFastError, OSError) as error:
             if not goes_on:
                 raise

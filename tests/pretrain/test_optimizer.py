@@ -162,14 +162,13 @@ def test_the_ids_of_one_table_are_sorted_once(backend):
     assert all(map(torch.equal, *actual))
 
 
-@pytest.mark.parametrize("change", [{"eps": 1e-10}, {"lr_decay": 0.1, "maximize": True}])
-def test_a_state_of_another_adagrad_is_refused(change):
+def test_a_state_of_another_adagrad_is_refused():
     """No update would read its ε or decay; one of its own is taken, with its learning rate."""
     mine, others = AdaGrad([Parameter(torch.ones(3))], 0.5), AdaGrad([Parameter(torch.ones(3))], 0.1)
     mine.load_state_dict(others.state_dict())
     assert mine.param_groups[0]["lr"] == 0.1
-    foreign = torch.optim.Adagrad([Parameter(torch.ones(3))], **{"eps": 0.0} | change)
-    with pytest.raises(ElmoFastError, match=f"state_dict must be of elmo_fast's AdaGrad.*{next(iter(change))}"):
+    foreign = torch.optim.Adagrad([Parameter(torch.ones(3))], lr_decay=0.1)
+    with pytest.raises(ElmoFastError, match=r"of elmo_fast's AdaGrad.* got {'eps': 1e-10, 'lr_decay': 0\.1}"):
         mine.load_state_dict(foreign.state_dict())
 
 
