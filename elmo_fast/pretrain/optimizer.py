@@ -37,7 +37,6 @@ class AdaGrad(torch.optim.Adagrad):
     before the first step with a scale.
     """
 
-    backend = "auto"
     skipped: Tensor | None = None
 
     def __init__(

@@ -18,7 +18,6 @@ from tests.support.backends import backends, on_device_of
 
 DEVICE_WAYS = backends("adagrad", reference=True)
 every = pytest.mark.parametrize("backend", ["auto", *DEVICE_WAYS])
-as_on_a_gpu = pytest.mark.parametrize("backend", DEVICE_WAYS)
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +138,7 @@ def test_nothing_waits_for_the_device(backend):
             wait(norm)
 
 
-@as_on_a_gpu
+@pytest.mark.parametrize("backend", DEVICE_WAYS)
 def test_the_ids_of_one_table_are_sorted_once(backend):
     """A table and its bias, which have the same rows, and a table with others: the same bits as with a sort each."""
     ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
