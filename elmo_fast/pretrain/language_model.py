@@ -411,8 +411,4 @@ def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device
     if options.char_cnn is not None:
         return corpus.types.characters(options.char_cnn.max_characters_per_token, device)
     size, unknown = len(corpus.vocabulary), corpus.vocabulary.unk
-
-    def word_ids(types: Tensor) -> Tensor:
-        return types.masked_fill(types >= size, unknown) + 1
-
-    return word_ids
+    return lambda types: types.masked_fill(types >= size, unknown) + 1
