@@ -80,12 +80,14 @@ def _steps(trainer: Trainer) -> str:
     if run.max_seconds:
         parts[0] += f", or {duration(run.max_seconds)}"
     if trainer.processes.distributed:
-        parts.append(f"{trainer.processes.size} processes")
+        rows = trainer.processes.assign_rows(trainer.config.optimizer.batch_size)[1]
+        parts.append(f"{rows} rows in each of {trainer.processes.size} processes")
     parts.append(f"a checkpoint every {run.checkpoint_interval:,} steps or {duration(LONGEST_UNSAVED)}")
     if trainer.heldout is not None:
         seconds = trainer.evaluation_seconds
         sooner = f" or {duration(seconds)}" if seconds else ""
-        parts.append(f"held-out text every {trainer.evaluation_steps:,} steps{sooner} and at the end")
+        ends = f", at most {run.patience:,} times without a better perplexity" if run.patience else ""
+        parts.append(f"held-out text every {trainer.evaluation_steps:,} steps{sooner} and at the end{ends}")
     return f"plan   {' | '.join(parts)}"
 
 
