@@ -75,7 +75,7 @@ def test_several_processes_measure_together(tmp_path, temporary):
         assert main([*words, "--dry_run"]) == 0
 
     assert all_finish(fork_group(work, 2, log), log)
-    assert log.read_text().count("| 2 processes |") == 1
+    assert log.read_text().count(" rows in each of 2 processes |") == 1
     assert not list(temporary.iterdir())
     assert not (tmp_path / "out").exists()
 
