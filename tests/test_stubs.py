@@ -8,7 +8,7 @@ import pkgutil
 from elmo_fast.errors import ElmoFastError
 
 TESTS = pathlib.Path(__file__).parent
-MOST = 4  # such stubs are left; whoever replaces one lowers the number, which never rises
+MOST = 3  # such stubs are left; whoever replaces one lowers the number, which never rises
 
 
 def stubbed(code):
