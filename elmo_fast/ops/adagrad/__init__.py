@@ -145,8 +145,18 @@ def adagrad_rows_(
             f"{op}: table must be [V, D] or [V], and accumulator shaped like it; "
             f"got {described(table)} and {described(accumulator)}"
         )
-    _check_rows(op, ids, rows, order, table.shape[1:])
-    check_same(op, "table, accumulator and rows", [table, accumulator, rows])
+    check_same(op, "table, accumulator and rows", [table, accumulator, rows], floating=True)
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    check_shapes(op, ("ids", ids, "n"))
+    if tuple(rows.shape) != (expected := (len(ids), *table.shape[1:])):
+        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
+    check_device(op, "ids and rows", ids, rows)
+    for name, tensor in () if order is None else order._asdict().items():
+        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
+        if tensor.shape != ids.shape or tensor.device != ids.device:
+            raise ElmoFastError(
+                f"{op}: order.{name} must be shaped like ids, {described(ids)}; got {described(tensor)}"
+            )
     _check_number(op, "scale", scale, table)
     _check_number(op, "learning_rate", learning_rate, table)
     backend = select("adagrad", backend, table.device, table.dtype)
@@ -284,21 +294,6 @@ def _check_number(op: str, name: str, number: Tensor | float | None, like: Tenso
         check_dtype(op, name, number, torch.float32, like.dtype)
         if number.dim() or number.device != like.device:
             raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {described(number)}")
-
-
-def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
-    check_same(op, "rows", [rows], floating=True)
-    check_dtype(op, "ids", ids, torch.int64, torch.int32)
-    check_shapes(op, ("ids", ids, "n"))
-    if tuple(rows.shape) != (expected := (len(ids), *width)):
-        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
-    check_device(op, "ids and rows", ids, rows)
-    for name, tensor in () if order is None else order._asdict().items():
-        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
-        if tensor.shape != ids.shape or tensor.device != ids.device:
-            raise ElmoFastError(
-                f"{op}: order.{name} must be shaped like ids, {described(ids)}; got {described(tensor)}"
-            )
 
 
 def _check_contiguous(op: str, **tensors: Tensor) -> None:
