@@ -1,7 +1,7 @@
 """scalar_mix: several weighted sums of the same layers in one pass."""
 
+import functools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -184,21 +184,12 @@ def reference(
     return y.to(dtype)
 
 
-def _triton_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Explain in one sentence why the Triton kernels cannot serve these, or return None.
-
-    Unlike for other ops, layers may be 16-bit: nothing is multiplied by tensor cores.
-    """
-    name = str(dtype).removeprefix("torch.")
-    why = _triton.unsupported(device, torch.float32, "bfloat16" if dtype == torch.bfloat16 else precision)
-    if why is None and dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        why = f"this Triton kernel takes layers in float32, float16 or bfloat16, not {name}"
-    return why
-
-
-def _fake(a: Any) -> Tensor:
-    return a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape)
-
-
-register_op("scalar_mix", _fake, saved=lambda a: [])
-register("scalar_mix", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_triton_unsupported)
+register_op(
+    "scalar_mix",
+    lambda a: a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape),
+    saved=lambda a: [],
+)
+# Layers may be 16-bit: nothing is multiplied by tensor cores.
+_dtypes = torch.float32, torch.float16, torch.bfloat16
+_unsupported = functools.partial(_triton.unsupported, dtypes=_dtypes)
+register("scalar_mix", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_unsupported)
