@@ -233,8 +233,9 @@ class Formula:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the op, with gradients if any are needed. torch's dispatcher calls this too, where the op is called."""
-        needed = self.save is None or arguments[self.save]
-        if needed and self.save is None:
+        if self.save is not None:
+            needed = arguments[self.save]
+        else:
             needed = requires_grad(*[each for each in _flat(arguments)[0] if isinstance(each, Tensor)])
         if not needed:
             with torch._C._AutoDispatchBelowAutograd():
