@@ -213,11 +213,6 @@ def input_precision(dtype: torch.dtype, device: torch.device) -> str:
     return "tf32x3" if dtype == torch.float32 and not is_small(device) else "ieee"
 
 
-def operand_dtype(precision: str) -> torch.dtype:
-    """Return the dtype in which operands of products are stored at `precision`."""
-    return getattr(torch, precision)
-
-
 def implements(name: str) -> bool:
     """Return whether Triton implements the op of this name."""
     return name in python_functions

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops._kernels import counted_rows, strips
-from elmo_fast.ops._triton import cdiv, implement, launch, matmul, operand_dtype
+from elmo_fast.ops._triton import cdiv, implement, launch, matmul
 
 # A gate is saved as the smaller of itself and 1 - itself, times 2^16, negative where it is itself: in float16 both have
 # a relative error of 2^-12 down to 1e-9. The pre-activation q in float16 would have |q| times as much; the gate as it
@@ -148,7 +148,7 @@ def allocate(a: Any) -> tuple[Tensor, Tensor]:
 
     The first input is missing if it is x itself, and the results are if no gradient is needed.
     """
-    dtype, number = operand_dtype(a.precision), len(a.weights) + (a.projection_weight is not None)
+    dtype, number = getattr(torch, a.precision), len(a.weights) + (a.projection_weight is not None)
     of_x = dtype == torch.float32 and a.x.is_contiguous() and a.count is None
     kind = torch.float32 if dtype == torch.float32 else torch.float16
     pre = a.x.new_empty(len(a.weights) * a.save, a.x.shape[0], 2 * a.x.shape[1], dtype=kind)
@@ -160,7 +160,7 @@ def pack(weights: list[Tensor], projection: list[Tensor], precision: str) -> lis
     originals = [weight.detach() for weight in (*weights, *projection)]
     if precision == "float32":
         return []
-    copies = [weight.new_empty(weight.shape, dtype=operand_dtype(precision)) for weight in originals]
+    copies = [weight.new_empty(weight.shape, dtype=getattr(torch, precision)) for weight in originals]
     torch._foreach_copy_(copies, originals)
     return copies
 

@@ -507,7 +507,7 @@ def layer_of(a: Any) -> Layer:
         )
     return Layer(
         len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), (a.cell_clip, a.projection_clip),
-        a.residual, _triton.operand_dtype(a.precision),
+        a.residual, getattr(torch, a.precision),
     )  # fmt: skip
 
 
@@ -631,7 +631,7 @@ def pack(
     weight_ih: Sequence[Tensor], weight_hh: Sequence[Tensor], weight_hr: Sequence[Tensor], precision: str
 ) -> list[Tensor]:
     """Return W_ih, W_hh and W_hr if there is one, rounded, each of all directions."""
-    dtype = _triton.operand_dtype(precision)
+    dtype = getattr(torch, precision)
     return [stacked(weights, dtype) for weights in (weight_ih, weight_hh, weight_hr) if weights]
 
 
