@@ -111,7 +111,7 @@ class LSTM(nn.LSTM):
         data = input.data if isinstance(input, PackedSequence) else input
         why, dims = self._why_not(data), 3 if packed else data.dim()
         if why is not None:
-            warn_once("LSTM", "torch.nn.LSTM", why)
+            warn_once(f"LSTM: using the slower backend 'torch.nn.LSTM', because {why}")
         # torch has its own rules for empty batches, and its own errors.
         odd = not data.numel() or dims not in (2, 3) or (hx is not None and {each.dim() for each in hx} != {dims})
         if why is not None or odd:
