@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import saved_steps
+from elmo_fast.pretrain import log as log_module
 from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import quiet, rows, same, toy_config
 
@@ -177,28 +177,31 @@ def test_a_save_killed_as_it_replaced_files_is_completed(tmp_path):
     assert [step for step, _ in saved_steps(run.folder)] == expected
 
 
-def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, monkeypatch):
-    """It falls at any step; what it finds may be the best, though."""
-    monkeypatch.setattr(TrainingProgress, "session_seconds", property(lambda progress: float(progress.step)))
-    first = trained(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=3.0, steps=1000)
-    assert (first.steps, first.stopped_by) == (3, "time")
-    state = read_training_state(saved_steps(first.folder)[-1][1]).position
-    assert (state.best.worse, state.best.step) == (0, 3)
-
-
 @pytest.fixture
 def slow_clock(monkeypatch):
-    """A step takes a second, and an evaluation `took` of what this returns."""
-    clock, to_eval = SimpleNamespace(took=0.0, passed=0.0), torch.nn.Module.eval
+    """A backward pass takes a second, and an evaluation `took` of what this returns."""
+    clock, to_eval, backward = SimpleNamespace(took=0.0, passed=0.0), torch.nn.Module.eval, torch.Tensor.backward
+
+    def ran_backward(losses, *arguments):
+        clock.passed += 1
+        backward(losses, *arguments)
 
     def begun(model):
         clock.passed += clock.took
         return to_eval(model)
 
-    session_seconds = property(lambda progress: float(progress.step - progress._first_step) + clock.passed)
-    monkeypatch.setattr(TrainingProgress, "session_seconds", session_seconds)
+    monkeypatch.setattr(log_module, "time", SimpleNamespace(monotonic=lambda: clock.passed))
+    monkeypatch.setattr(torch.Tensor, "backward", ran_backward)
     monkeypatch.setattr(torch.nn.Module, "eval", begun)
     return clock
+
+
+def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, slow_clock):
+    """It falls at any step; what it finds may be the best, though."""
+    first = trained(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=3.0, steps=1000)
+    assert (first.steps, first.stopped_by) == (3, "time")
+    state = read_training_state(saved_steps(first.folder)[-1][1]).position
+    assert (state.best.worse, state.best.step) == (0, 3)
 
 
 BY_TIME = {"heldout_interval": None, "max_seconds": 20.0, "steps": 1000}
