@@ -66,7 +66,8 @@ def adagrad_(
     _check_numbers(op, parameters[0], scale=scale, learning_rate=learning_rate)
     backend = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
     if backend != "triton":
-        checked(op, _dense)(parameters, accumulators, gradients, learning_rate, scale, backend == "native")
+        update = _fused_on_cpu if backend == "native" else _dense_reference
+        checked(op, update)(parameters, accumulators, gradients, learning_rate, scale)
         return
     for weight, accumulator in zip(parameters, accumulators, strict=True):
         _check_contiguous(op, parameters=weight, accumulators=accumulator)
@@ -191,36 +192,45 @@ def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
     return max_norm / norm.clamp(min=max_norm) + (norm - norm)  # adds 0 or NaN, in fewer launches than isfinite
 
 
-def _dense(
+def _fused_on_cpu(
     parameters: Sequence[Tensor],
     accumulators: Sequence[Tensor],
     gradients: Sequence[Tensor],
     learning_rate: float | Tensor,
     scale: Tensor | None,
-    fused: bool = False,
 ) -> None:
-    """Apply adagrad_ in plain torch: the definition, which does not wait for the device either.
-
-    fused: by torch's kernel for CPUs instead, which reads and writes each number of contiguous tensors once.
-    """
-    if fused and scale is not None:
+    """Update by torch's fused kernel, which reads and writes each number once."""
+    if scale is not None:
         if not math.isfinite(scale):
             return
         scale = None if float(scale) == 1 else scale  # most steps: nothing was clipped
-    first_step, rate = [torch.ones((), device="cpu")], float(learning_rate) if fused else learning_rate
+    first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
-        if fused and weight.is_contiguous() and accumulator.is_contiguous():
-            tensors = (each.view(-1).split(_CACHED) for each in (weight, gradient.contiguous(), accumulator))
-            for part, slope, sums in zip(*tensors, strict=True):  # scaled numbers stay in the cache
-                torch._fused_adagrad_(
-                    [part], [slope if scale is None else slope * scale], [sums], first_step, lr=rate,
-                    lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
-                )  # fmt: skip
-            torch.autograd.graph.increment_version([t for t in (weight, accumulator) if not t.is_inference()])
+        if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
+            _dense_reference([weight], [accumulator], [gradient], learning_rate, scale)
             continue
+        parts, sums_of_parts = weight.view(-1).split(_CACHED), accumulator.view(-1).split(_CACHED)
+        slopes = gradient.contiguous().view(-1).split(_CACHED)
+        for part, sums, slope in zip(parts, sums_of_parts, slopes, strict=True):  # scaled numbers stay in the cache
+            torch._fused_adagrad_(
+                [part], [slope if scale is None else slope * scale], [sums], first_step, lr=rate,
+                lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
+            )  # fmt: skip
+    torch.autograd.graph.increment_version([t for t in (*parameters, *accumulators) if not t.is_inference()])
+
+
+def _dense_reference(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+) -> None:
+    """Apply adagrad_ in plain torch: the definition. It does not wait for the device either."""
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
         scaled = gradient if scale is None else gradient * scale.to(gradient.dtype)
         sums = accumulator + scaled.square()
-        moved = weight - rate * scaled / sums.sqrt()
+        moved = weight - learning_rate * scaled / sums.sqrt()
         # A scale that is not finite leaves everything unchanged.
         weight.copy_(moved if scale is None else torch.where(scale.isfinite(), moved, weight))
         accumulator.copy_(sums if scale is None else torch.where(scale.isfinite(), sums, accumulator))
