@@ -27,8 +27,7 @@ from elmo_fast.static import (
 )
 from elmo_fast.static.cooccurrences import cooccurrences
 from elmo_fast.static.evaluation import bundled
-from elmo_fast.static.glove import glove_
-from elmo_fast.static.glove.training import words_to_count
+from elmo_fast.static.glove import glove_, words_to_count
 
 DIMENSION, WINDOW, WIDTH = 100, 10, 300
 FILES = {"word2vec binary": "v.bin", "word2vec text": "v.txt", "own": "v.safetensors"}

@@ -15,7 +15,7 @@ import torch
 from elmo_fast.static import Vectors, save_vectors
 from elmo_fast.tasks import Example, TaskConfig, write_examples
 from elmo_fast.tasks.data import read_data, training_splits
-from elmo_fast.tasks.model import new_model
+from elmo_fast.tasks.model import TaskModel
 from elmo_fast.tasks.trainer import TaskTrainer
 from tests.support.weights import make_weights
 
@@ -54,7 +54,7 @@ def trainers(text, quick, tmp_path_factory):
         )  # fmt: skip
         data = read_data(config)
         torch.manual_seed(0)
-        model = new_model(config, len(data.labels), data.train)
+        model = TaskModel(config, len(data.labels), data.train)
         silent = lambda line: None  # noqa: E731
         splits = training_splits(config, data, model.elmo, silent)
         return TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, data.spans, folder, silent)

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.inputs import Text, words_of_step
-from elmo_fast import batch_to_ids, ops
-from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast import BiLM, CharacterEncoder, batch_to_ids, ops
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.ops import LSTMWeights
 from elmo_fast.pretrain.config import ModelConfig

@@ -15,7 +15,6 @@ from elmo_fast.corpus import streams
 from elmo_fast.corpus.streams import DistinctWords, StreamBatch
 from elmo_fast.ops import _graphs, _sampling, _table_rows
 from elmo_fast.ops._checks import check_values
-from elmo_fast.pretrain import exchange
 from elmo_fast.pretrain import step as step_module
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.optimizer import AdaGrad
@@ -32,7 +31,7 @@ def pretend(monkeypatch):
     """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     monkeypatch.setattr(streams, "PADDED_TO", 16)
-    for module in (_table_rows, exchange):
+    for module in (_table_rows, step_module):
         monkeypatch.setattr(module, "coalesced_at_once", lambda device: False)
     monkeypatch.setattr(step_module, "cpu_dropout_factors", _sampling.dropout_factors)
     monkeypatch.setattr(_sampling, "has_kernel", lambda device: False)  # slow to interpret

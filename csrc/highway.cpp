@@ -174,7 +174,8 @@ Gradients backward(
 }
 
 Gradients highway_backward(
-    const Tensor& grad, TensorList all_saved, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight,
+    const Tensor& grad, TensorList all_saved, const Tensor& x, TensorList weights, TensorList /*biases*/,
+    const std::optional<Tensor>& projection_weight, const std::optional<Tensor>& /*projection_bias*/,
     const std::optional<Tensor>& /*count*/, const Name& precision, bool need_x, bool need_weights) {
   const Arguments check("highway_backward");
   check_layers(check, x, weights, projection_weight);

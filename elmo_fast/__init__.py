@@ -18,22 +18,20 @@ if (_FOLDER.parent / "setup.py").is_file() and not any(
     )
 
 _MODULES = {
-    "modules": (
-        "Elmo",
-        "ElmoTokenEmbedder",
-        "BiLM",
-        "CharacterEncoder",
-        "CharCNN",
-        "Highway",
-        "LSTM",
-        "ProjectedLSTM",
-        "ScalarMix",
+    "modules.bilm": ("BiLM",),
+    "modules.char_cnn": ("CharCNN", "Highway"),
+    "modules.character_encoder": ("CharacterEncoder",),
+    "modules.elmo": ("Elmo", "ElmoTokenEmbedder"),
+    "modules.losses": (
         "SampledSoftmaxLoss",
         "NegativeSamplingLoss",
         "HierarchicalSoftmaxLoss",
         "FullSoftmaxLoss",
         "clip_grad_norm_",
     ),
+    "modules.lstm": ("LSTM",),
+    "modules.projected_lstm": ("ProjectedLSTM",),
+    "modules.scalar_mix": ("ScalarMix",),
     "embed": ("ElmoEmbedder", "ElmoVectors", "SentenceIndex"),
     "text": ("Vocabulary", "batch_to_ids"),
 }

@@ -21,9 +21,7 @@ def lazy(
             home = homes[name] if homes[name].startswith("elmo_fast.") else f"{package}.{homes[name]}"
             from elmo_fast._docstrings import document
 
-            value = getattr(importlib.import_module(home), name)
-            document(value)
-            return value
+            return document(getattr(importlib.import_module(home), name))
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
     return load, lambda: public

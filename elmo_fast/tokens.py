@@ -1,5 +1,6 @@
 """The tokens of a text nearest to a token in context, cached for the next query."""
 
+import functools
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ from elmo_fast.embed.sentence_index import SearchedText, cached_vectors, read_ve
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import check_room, writing_cache_folder
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import Source, check_words, checked_sentences
 from elmo_fast.text.sources import TextFile
 
@@ -63,6 +64,7 @@ class TextTokens:
         return nearest(self.vectors, queries - self.mean, min(topn, len(self.vectors)))
 
 
+@document
 class NearestToken(NamedTuple):
     """A token of a corpus and how near it is."""
 
@@ -74,9 +76,6 @@ class NearestToken(NamedTuple):
     """which token of the line, from 0"""
     tokens: Sequence[str]
     """all tokens of the sentence"""
-
-
-document(NearestToken)
 
 
 def nearest_tokens(
@@ -120,21 +119,22 @@ def nearest_tokens(
     text = SearchedText(corpus if isinstance(corpus, Source) else TextFile(corpus, tokenizer=bilm.options.tokenizer))
     names = layer_names(layers, bilm.num_layers)
     queries = unit_rows(next(run_batches(bilm, [query], layers)).vectors()[0])[:, index]  # [K, 2D]
-    vectors = text.vectors(bilm, layers, progress, batch_size=batch_size, max_tokens=max_tokens)
-    embedded = ((sentence, unit_rows(tokens)) for sentence, tokens in vectors)
+    embed = functools.partial(text.embed, bilm, layers, batch_size=batch_size, max_tokens=max_tokens, progress=progress)
     searches = [Search(of_layer[None], topn) for of_layer in queries]
     if cache is None:
-        for sentence, of_layers in embedded:
-            for search, rows in zip(searches, of_layers, strict=True):
+
+        def compare(sentence: int, of_layers: Floats) -> None:
+            for search, rows in zip(searches, unit_rows(of_layers), strict=True):
                 search.add(int(text.starts[sentence]), rows, unit=True)
+
+        embed(compare)
     else:
         made_from = text.made_from(bilm, layers)
         if (read := cached_vectors(cache, made_from)) is None:
             shape = len(names), bilm.get_output_dim()
             check_room(cache, 4 * queries.size * int(text.starts[-1]))
             with writing_cache_folder(cache, text.lengths, *shape, json.dumps(made_from)) as write:
-                for sentence, of_layers in embedded:
-                    write(sentence, of_layers)
+                embed(lambda sentence, of_layers: write(sentence, unit_rows(of_layers)))
             read = read_vectors(cache, made_from)
         file, stored = read
         for search, name in zip(searches, names, strict=True):

@@ -13,9 +13,8 @@ import pytest
 
 import elmo_fast
 import elmo_fast.ops
-from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast import BiLM, Elmo, ElmoEmbedder
 from elmo_fast.errors import MissingExtraError
-from elmo_fast.modules import BiLM
 
 PUBLIC = [name for name in elmo_fast.__all__ if not name.startswith("__")]
 

@@ -6,7 +6,6 @@ import pytest
 from elmo_fast import BiLM, Vocabulary
 from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer
 from elmo_fast.corpus import TypeTable
-from elmo_fast.embed.sentence_vectors import batches
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures import words_picture, write_projector
 from elmo_fast.static import Vectors, context_free_vectors
@@ -34,7 +33,6 @@ def test_a_long_string_is_cut_within_its_quotes():
         lambda b: VOCABULARY.ids("king"),
         lambda b: CharacterTable("king"),
         lambda b: words_to_ids("king"),
-        lambda b: list(batches("king")),
         lambda b: TypeTable.of("king"),
         lambda b: Vectors("king", LETTERS),
         lambda b: words_picture("king", LETTERS, "words.png"),

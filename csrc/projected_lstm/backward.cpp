@@ -254,7 +254,7 @@ Gradients backward_of(
 
 Gradients backward(
     const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList saved, TensorList inputs,
-    TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const std::optional<Tensor>& lengths,
+    TensorList weight_ih, TensorList weight_hh, TensorList /*bias*/, TensorList weight_hr, const std::optional<Tensor>& lengths,
     const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const std::vector<bool>& reverse, double cell_clip,
     double projection_clip, bool residual, const Name& precision, bool need_inputs, bool need_weights, bool need_state) {
   const Arguments check("projected_lstm_backward");

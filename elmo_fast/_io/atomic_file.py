@@ -128,15 +128,6 @@ class WrittenBytes(io.FileIO):
             return size
 
 
-def write_at(file: io.FileIO, place: int, data: Any) -> None:
-    """Write all of `data` at a place of an unbuffered file."""
-    whole = memoryview(data)
-    view = whole.cast("B") if whole.nbytes else memoryview(b"")  # an empty one cannot be cast
-    while view:
-        done = os.pwrite(file.fileno(), view, place)
-        view, place = view[done:], place + done
-
-
 def flush(path: str | os.PathLike[str]) -> None:
     """Flush the content of a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
 
@@ -98,7 +98,7 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
 
     No file system replaces several files at once, and a whole folder cannot be replaced where it holds others: a
     run's checkpoints, or what users put there. So one rename puts `new` into the folder, where readers look first
-    (`_folder_to_read`); then its files get their names, as links, and it is removed.
+    (`_version`); then its files get their names, as links, and it is removed.
     """
     with file_lock(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
         if (left := _pending(target)) is not None:
@@ -144,15 +144,6 @@ def _pending(folder: pathlib.Path) -> pathlib.Path | None:
     return new if new.is_dir() else None
 
 
-def _folder_to_read(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the folder to read: `path` or, if a save into it was killed as it replaced files, its new files.
-
-    During a save the new files get their names and this folder is gone, so only `_version` may ask for it.
-    """
-    folder = pathlib.Path(path)
-    return _pending(folder) or folder
-
-
 def places_of(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
     """Return where a file of a folder may be, in the order to look.
 
@@ -195,22 +186,24 @@ def read_folder(
             if _version(path) == version:
                 break
     if warns and version[1] is None:
-        unchecked = f"{', '.join(names or ())} {'are' if len(names or ()) > 1 else 'is'} as written"
-        warnings.warn(
-            f"{version[0]} has no {MANIFEST}: whether {unchecked} could not be checked; the next save writes one",
-            stacklevel=3,
-        )
+        unchecked = f"whether {', '.join(names or ())} changed since could not be checked"
+        warnings.warn(f"{version[0]} has no {MANIFEST}: {unchecked}; the next save writes one", stacklevel=3)
     return result
 
 
 def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, tuple[int, int] | None]:
-    """Return the folder to read, and which file its manifest is: equal models have equal manifests."""
+    """Return the folder to read, and which file its manifest is: equal models have equal manifests.
+
+    The folder is `path` or, if a save into it was killed as it replaced files, its new files.
+    """
+    whole = pathlib.Path(path)
     while True:
-        folder, identity = _folder_to_read(path), None
+        folder, identity = _pending(whole) or whole, None
         with contextlib.suppress(OSError):
             about = os.stat(folder / MANIFEST)
             identity = about.st_ino, about.st_mtime_ns
-        if _folder_to_read(path) == folder:  # else the manifest may have got its name before the files that it lists
+        again = _pending(whole) or whole
+        if again == folder:  # else the manifest may have got its name before the files that it lists
             return folder, identity
 
 
@@ -238,21 +231,17 @@ def check_files(folder: pathlib.Path, names: Collection[str] | None, advice: str
                 + (advice and f"; {advice}")
             )
 
-    _in_threads(check, marks if names is None else names)
+    with ThreadPoolExecutor(8) as threads:  # a corpus has many large files
+        list(threads.map(check, marks if names is None else names))
 
 
 def write_manifest(folder: pathlib.Path) -> None:
     """Write the manifest of all files of a folder into it."""
     names = sorted(set(os.listdir(folder)) - {MANIFEST})
-    marks = dict(zip(names, _in_threads(lambda name: mark_of(folder / name), names), strict=True))
+    with ThreadPoolExecutor(8) as threads:
+        marks = dict(zip(names, threads.map(lambda name: mark_of(folder / name), names), strict=True))
     content = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
     (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def _in_threads(action: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
-    """Return action(name) of each, several at a time: a corpus has many large files."""
-    with ThreadPoolExecutor(8) as threads:
-        return list(threads.map(action, names))
 
 
 def mark_of(path: pathlib.Path) -> FileMark:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from elmo_fast.errors import require
+from elmo_fast.errors import ElmoFastError, require
 
 # Files that are unpacked while they are read: suffix -> first bytes, with which no text in UTF-8 begins.
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
@@ -20,27 +20,26 @@ class DamagedZstandard(Exception):
     """The bytes are not Zstandard's, were changed, or end within a frame."""
 
 
-# What damaged packed files raise while they are read.
-PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard)
-
-
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield the bytes of a file, unpacked if its first bytes or its name say that it is gzip or Zstandard.
 
-    Reading damaged packed data raises one of PACKING_ERRORS, which `damage_of` names.
+    Damaged packed data is an ElmoFastError in the block, or when it ends.
     """
     with open(path, "rb") as file:
         packing = _packing(path, file)
-        if packing == ".zst":
-            library = require("zstandard", "zst", f"{os.fspath(path)}")
-            with io.BufferedReader(_UnpackedZstandard(file, library), 1 << 17) as stream:
-                yield stream
-        elif packing == ".gz":
-            with gzip.open(file) as stream:
-                yield stream  # type: ignore[misc]
-        else:
-            yield file
+        try:
+            if packing == ".zst":
+                library = require("zstandard", "zst", f"{os.fspath(path)}")
+                with io.BufferedReader(_UnpackedZstandard(file, library), 1 << 17) as stream:
+                    yield stream
+            elif packing == ".gz":
+                with gzip.open(file) as stream:
+                    yield stream  # type: ignore[misc]
+            else:
+                yield file
+        except (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard) as error:
+            raise ElmoFastError(f"{os.fspath(path)}: damaged {packing} data: {error}") from error
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
@@ -54,11 +53,6 @@ def _packing(path: str | os.PathLike[str], file: io.BufferedReader) -> str | Non
     by_content = (suffix for suffix, magic in _PACKED.items() if head.startswith(magic))
     by_name = (suffix for suffix in _PACKED if os.fspath(path).endswith(suffix))
     return next(by_content, next(by_name, None))
-
-
-def damage_of(error: BaseException) -> str:
-    """Return the data that one of PACKING_ERRORS is about: "damaged gzip data"."""
-    return f"damaged {'Zstandard' if isinstance(error, DamagedZstandard) else 'gzip'} data"
 
 
 class _UnpackedZstandard(io.RawIOBase):

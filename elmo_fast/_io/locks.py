@@ -53,36 +53,30 @@ def temporary_folder(target: pathlib.Path, shown: str | os.PathLike[str] | None 
 def remove_folder(folder: pathlib.Path) -> None:
     """Remove a folder that readers look for: at once from under its name, then its files."""
     # What cannot be removed now is a leftover; a temporary one would need room, which a full disk lacks.
-    hidden = folder.with_name(f"{_prefix(folder)}old{_SUFFIX}")
+    hidden = folder.with_name(f"{prefix_of(folder)}old{_SUFFIX}")
     shutil.rmtree(hidden, ignore_errors=True)
     shutil.rmtree(folder.rename(hidden), ignore_errors=True)
 
 
 def new_temporary_folder(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
     """Return a new temporary folder next to `target` and its lock; remove those of dead processes."""
-    remove_leftovers_of(target)
+    remove_leftovers(target.parent, prefix_of(target))
     while True:
-        folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
-        lock = _lock(folder / LOCK_FILE)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix_of(target), suffix=_SUFFIX, dir=target.parent))
         # Until it is locked, another process may take it for a dead one's, and remove it.
         with contextlib.suppress(FileNotFoundError):
             (folder / LOCK_FILE).touch()
             # If files cannot be locked, leftovers of killed processes stay: they cannot be recognized.
-            _locked(lock, wait=True)
+            lock, _ = _locked(folder / LOCK_FILE, wait=True)
             if (folder / LOCK_FILE).exists():
                 return folder, lock
-        lock.release()
+            lock.release()
 
 
 def remove_temporary_folder(folder: pathlib.Path, lock: "BaseFileLock") -> None:
     """Remove what `new_temporary_folder` made, the lock first: on NFS an open file stays where it is removed."""
     lock.release()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_leftovers_of(target: pathlib.Path) -> None:
-    """Remove what dead processes that wrote `target` left."""
-    remove_leftovers(target.parent, _prefix(target))
 
 
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
@@ -95,33 +89,31 @@ def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
         for path in (folder / name for name in names):
             # Links are not followed: another user of the folder could point one at any folder of the user.
             if path.is_dir() and not path.is_symlink():
-                lock = _lock(path / LOCK_FILE)
                 with contextlib.suppress(OSError):
-                    if _locked(lock, wait=False):
+                    lock, is_locked = _locked(path / LOCK_FILE, wait=False)
+                    if is_locked:
                         remove_temporary_folder(path, lock)
 
 
-def _prefix(target: pathlib.Path) -> str:
+def prefix_of(target: pathlib.Path) -> str:
+    """Return how the names of the temporary folders of `target` begin."""
     return f".{target.name[:100]}."
 
 
-def _lock(path: pathlib.Path) -> "BaseFileLock":
+def _locked(path: pathlib.Path, *, wait: bool) -> tuple["BaseFileLock", bool]:
+    """Return a file's lock; False if the file system has no locks. TimeoutError if another process holds it."""
     from filelock import FileLock  # as slow to import as this package without torch
 
-    return FileLock(path, thread_local=False)
-
-
-def _locked(lock: "BaseFileLock", *, wait: bool) -> bool:
-    """Acquire the lock; return False if the file system has no locks. TimeoutError if another process holds it."""
+    lock = FileLock(path, thread_local=False)
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except NotImplementedError:
-        return False
+        return lock, False
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        return False
-    return True
+        return lock, False
+    return lock, True
 
 
 @contextlib.contextmanager
@@ -130,12 +122,11 @@ def file_lock(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]
 
     If files cannot be locked, all are let in.
     """
-    lock = _lock(path)
     try:
-        _locked(lock, wait=False)
+        lock, _ = _locked(path, wait=False)
     except TimeoutError:
         waiting()
-        _locked(lock, wait=True)
+        lock, _ = _locked(path, wait=True)
     try:
         yield
     finally:
@@ -151,18 +142,16 @@ def folder_lock(folder: pathlib.Path) -> Iterator[None]:
     """
     path, is_new = folder / LOCK_FILE, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    lock = _lock(path)
     try:
-        if _locked(lock, wait=False):
+        lock, is_locked = _locked(path, wait=False)
+        if is_locked:
             path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         else:
             warning = f"{folder}: this file system has no locks; make sure that no second process trains there"
             warnings.warn(warning, stacklevel=3)
     except TimeoutError:
         holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
-        raise ElmoFastError(
-            f"save_dir {folder}: {holder} trains there now; wait until it ends, or give another save_dir"
-        ) from None
+        raise ElmoFastError(f"save_dir {folder}: {holder} trains there now; wait, or give another save_dir") from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
     try:

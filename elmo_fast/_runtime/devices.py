@@ -34,43 +34,26 @@ def device_named(name: Any, argument: str = "device") -> torch.device:
     """As device_called; also raises ElmoFastError when this machine does not have the device."""
     import torch
 
-    device = device_called(name, argument)
+    device, reason = device_called(name, argument), ""
     if device.type == "cuda":
-        _check_gpu(device.index or 0, argument, str(name), '"cpu"')
-    elif device.type != "cpu":
+        if (device.index or 0) >= (count := torch.cuda.device_count()):
+            reason = f"CUDA devices that torch sees: {count}, numbered from 0; a torch for the CPU sees none"
+    else:
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError, ImportError) as error:
             reason = str(error).partition("\n")[0]
-            raise ElmoFastError(
-                f'{argument} must be a device that this torch has; got {str(name)!r}; give "cpu" ({reason})'
-            ) from error
+    if reason:
+        got = f'got {str(name)!r}; give the CPU ("cpu", or the number -1)'
+        raise ElmoFastError(f"{argument} must be a device that torch has on this machine; {got}; {reason}")
     return device
 
 
 def gpu_numbered(number: Any, argument: str = "cuda_device") -> torch.device:
     """Return the device that AllenNLP's cuda_device stands for, below 0 the CPU; ElmoFastError if it is not there."""
-    import torch
-
     if not hasattr(number, "__index__"):
         raise ElmoFastError(f"{argument} must be the number of a GPU, or -1 for the CPU; got {number!r}")
-    if number < 0:
-        return torch.device("cpu")
-    _check_gpu(number, argument, number, "-1 for the CPU")
-    return torch.device("cuda", number)
-
-
-def _check_gpu(number: int, argument: str, given: Any, cpu: str) -> None:
-    import torch
-
-    if number < (count := torch.cuda.device_count()):
-        return
-    numbers = f", with numbers from 0 to {count - 1}" if count else ""
-    install = "" if count else ", or install a torch for CUDA if there is a GPU"
-    raise ElmoFastError(
-        f"{argument} must be a device of this machine, where torch sees {count} CUDA device{'' if count == 1 else 's'}"
-        f"{numbers}; got {given!r}; give {cpu}{install}"
-    )
+    return device_named("cpu" if number < 0 else f"cuda:{number}", argument)
 
 
 def check_int8_device(precision: str, device: torch.device, backend: str, remedy: str = "give device=cpu") -> None:

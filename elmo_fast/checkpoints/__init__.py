@@ -30,83 +30,53 @@ and, if a file has them,
     scalar_mix_{k}.gamma, scalar_mix_{k}.scalar_parameters.{j}     [1]
 """
 
-from ..op_choices import LOSSES
-from .allennlp import read_allennlp_state, task_settings
-from .bilm_checkpoint import read_adagrad_sums
-from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
-from .loading import (
-    CHECKPOINTS,
-    VOCABULARIES,
-    VOCABULARY,
-    file_beside,
-    format_of,
-    is_model,
-    load_checkpoint,
-    model_files,
-    model_folder,
-    saved_steps,
-    step_name,
-    stored_tokenizer,
-)
-from .named_models import (
-    PUBLISHED,
-    bundled_models,
-    cached_folder,
-    download,
-    missing_model,
-    named_folder,
-    pretrained_folder,
-    published_folder,
-    upload,
-)
-from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
-from .safetensors_folder import load_folder, put_model, read_config, save_folder
-from .state import State, bilm_part, check_state, from_int8, state_shapes, to_int8
+import types
 
-__all__ = [
-    "CHECKPOINTS",
-    "LOSSES",
-    "PUBLISHED",
-    "VOCABULARIES",
-    "VOCABULARY",
-    "CharCnnOptions",
-    "ElmoOptions",
-    "LexiconOptions",
-    "LstmOptions",
-    "State",
-    "bilm_part",
-    "bundled_models",
-    "cached_folder",
-    "check_state",
-    "download",
-    "file_beside",
-    "format_of",
-    "from_int8",
-    "is_model",
-    "load_checkpoint",
-    "load_folder",
-    "missing_model",
-    "model_files",
-    "model_folder",
-    "named_folder",
-    "pretrained_folder",
-    "published_folder",
-    "put_model",
-    "read_adagrad_sums",
-    "read_allennlp_state",
-    "read_bilm_hdf5",
-    "read_config",
-    "read_options",
-    "read_token_embeddings",
-    "save_folder",
-    "saved_steps",
-    "state_shapes",
-    "step_name",
-    "stored_tokenizer",
-    "task_settings",
-    "to_int8",
-    "upload",
-    "write_bilm_hdf5",
-    "write_options",
-    "write_token_embeddings",
-]
+from ..op_choices import LOSSES as LOSSES
+from .allennlp import read_allennlp_state as read_allennlp_state
+from .allennlp import task_settings as task_settings
+from .bilm_checkpoint import read_adagrad_sums as read_adagrad_sums
+from .bilm_hdf5 import read_bilm_hdf5 as read_bilm_hdf5
+from .bilm_hdf5 import read_token_embeddings as read_token_embeddings
+from .bilm_hdf5 import write_bilm_hdf5 as write_bilm_hdf5
+from .bilm_hdf5 import write_token_embeddings as write_token_embeddings
+from .loading import CHECKPOINTS as CHECKPOINTS
+from .loading import VOCABULARIES as VOCABULARIES
+from .loading import VOCABULARY as VOCABULARY
+from .loading import file_beside as file_beside
+from .loading import format_of as format_of
+from .loading import is_model as is_model
+from .loading import load_checkpoint as load_checkpoint
+from .loading import model_files as model_files
+from .loading import model_folder as model_folder
+from .loading import saved_steps as saved_steps
+from .loading import step_name as step_name
+from .loading import stored_tokenizer as stored_tokenizer
+from .named_models import PUBLISHED as PUBLISHED
+from .named_models import bundled_models as bundled_models
+from .named_models import cached_folder as cached_folder
+from .named_models import download as download
+from .named_models import missing_model as missing_model
+from .named_models import named_folder as named_folder
+from .named_models import pretrained_folder as pretrained_folder
+from .named_models import published_folder as published_folder
+from .named_models import upload as upload
+from .options import CharCnnOptions as CharCnnOptions
+from .options import ElmoOptions as ElmoOptions
+from .options import LexiconOptions as LexiconOptions
+from .options import LstmOptions as LstmOptions
+from .options import read_options as read_options
+from .options import write_options as write_options
+from .safetensors_folder import load_folder as load_folder
+from .safetensors_folder import put_model as put_model
+from .safetensors_folder import read_config as read_config
+from .safetensors_folder import save_folder as save_folder
+from .state import State as State
+from .state import bilm_part as bilm_part
+from .state import check_state as check_state
+from .state import from_int8 as from_int8
+from .state import state_shapes as state_shapes
+from .state import to_int8 as to_int8
+
+# All of these, and not the modules that they come from.
+__all__ = [name for name, thing in globals().items() if name[0] != "_" and not isinstance(thing, types.ModuleType)]

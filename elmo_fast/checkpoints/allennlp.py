@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._io.fields import flattened, read_json
 from ..errors import CheckpointError, read_failures_named, refuse
-from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
+from .options import CONFIG, PUBLISHED_CLIPS, CharCnnOptions, ElmoOptions, LstmOptions, read_options
 from .state import State, check_state, float32
 
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
@@ -174,7 +174,7 @@ def _options(weights: Path, prefix: str) -> ElmoOptions:
         )
     layers, cells, width, highways = map(int, published.groups()[:4])
     return ElmoOptions(
-        lstm=LstmOptions(cells, width, layers, cell_clip=3, proj_clip=3, use_skip_connections=True),
+        lstm=LstmOptions(cells, width, layers, **PUBLISHED_CLIPS, use_skip_connections=True),
         char_cnn=CharCnnOptions(PUBLISHED_FILTERS, n_highway=highways),
     )
 

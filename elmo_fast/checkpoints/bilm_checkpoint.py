@@ -81,7 +81,7 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
             names[dataset] = name
     if slot and not names:
         return {}
-    stored = {dataset: bundle.entries[variable].shape for dataset, variable in names.items()}
+    stored = {dataset: bundle.entries[variable] for dataset, variable in names.items()}
     expected = bilm_shapes(options, stored, index)
     check_shapes(index, expected, stored, [name for name in stored if name not in expected])
     arrays = {name: float32(torch.from_numpy(read_variable(bundle, names[name]))) for name in expected}

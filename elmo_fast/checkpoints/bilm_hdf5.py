@@ -14,14 +14,13 @@ from .._runtime.memory import bytes_of
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from .bilm_layout import bilm_shapes, check_storable, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
-from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, Shape, State, bilm_part, check_shapes, check_state
+from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_shapes, check_state
 
 PathLike = str | os.PathLike[str]
 # Under these roots, a tensor that the options do not require means that the options belong to another file.
 _ROOTS = ("CNN", "RNN_")
-# The groups of a biLM's datasets, and their maximum depth (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
+# Those of a biLM's datasets.
 _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
-_DEEPEST = 5
 
 
 def read_bilm_hdf5(weight_file: PathLike, options: ElmoOptions, *, softmax_file: PathLike | None = None) -> State:
@@ -62,7 +61,7 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
     """
     with _opened(embedding_file) as file:
         datasets = _datasets(file)
-        check_shapes(embedding_file, {"embedding": (None, None)}, _shapes(datasets))
+        check_shapes(embedding_file, {"embedding": (None, None)}, datasets)
         return with_zero_row(_tensor(embedding_file, "embedding", datasets["embedding"]))
 
 
@@ -88,24 +87,20 @@ def _opened(path: PathLike) -> Iterator[Any]:
         raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
 
 
-def _datasets(group: Any, above: str = "") -> dict[str, Any]:
+def _datasets(file: Any) -> dict[str, Any]:
     """Return the datasets by name, from the groups of a biLM; data in other files is refused."""
     import h5py
 
+    links: dict[str, Any] = {}
+    file.visititems_links(links.__setitem__)
     datasets: dict[str, Any] = {}
-    for name in group:
-        path = f"{above}{name}"
-        if not path.startswith(_BILM):
-            continue
-        if group.get(name, getclass=True, getlink=True) is not h5py.HardLink:
-            refuse(group.file.filename, [f"{path}: wanted numbers in this file, found a link; links are not followed"])
-        item = group[name]
-        if isinstance(item, h5py.Group) and path.count("/") < _DEEPEST:
-            datasets |= _datasets(item, f"{path}/")
-        elif isinstance(item, h5py.Dataset):
+    for name in filter(lambda name: name.startswith(_BILM), links):
+        if not isinstance(links[name], h5py.HardLink):
+            refuse(file.filename, [f"{name}: wanted numbers in this file, found a link; links are not followed"])
+        if isinstance(item := file[name], h5py.Dataset):
             if item.external or item.is_virtual:
-                refuse(group.file.filename, [f"{path}: its numbers are in other files, which are not read"])
-            datasets[path] = item
+                refuse(file.filename, [f"{name}: its numbers are in other files, which are not read"])
+            datasets[name] = item
     return datasets
 
 
@@ -113,16 +108,10 @@ def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) 
     """Return the tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
     with _opened(path) as file:
         datasets = {name: data for name, data in _datasets(file).items() if belongs(name)}
-        stored = _shapes(datasets)
-        expected = {name: shape for name, shape in bilm_shapes(options, stored, path).items() if belongs(name)}
-        check_shapes(
-            path, expected, stored, [name for name in stored if name.startswith(_ROOTS) and name not in expected]
-        )
+        expected = {name: shape for name, shape in bilm_shapes(options, datasets, path).items() if belongs(name)}
+        others = [name for name in datasets if name.startswith(_ROOTS) and name not in expected]
+        check_shapes(path, expected, datasets, others)
         return {name: _tensor(path, name, datasets[name]) for name in expected}
-
-
-def _shapes(datasets: Mapping[str, Any]) -> dict[str, Shape]:
-    return {name: data.shape or () for name, data in datasets.items()}
 
 
 def _tensor(path: PathLike, name: str, data: Any) -> Tensor:

@@ -14,6 +14,7 @@ The datasets, in the letters of the package's docstring (x is a row vector, mult
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,16 +50,17 @@ def root(name: str) -> str:
     return name.split("/")[0]
 
 
-def _cells(options: ElmoOptions) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+def _cells(options: ElmoOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield where the datasets of each cell begin, and the names of its tensors in a state."""
     for d, direction in enumerate(DIRECTIONS):
         for layer in range(options.lstm.n_layers):
             yield f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", lstm_names(direction, layer)
 
 
-def bilm_shapes(options: ElmoOptions, stored: Mapping[str, Shape], source: object) -> dict[str, Shape]:
+def bilm_shapes(options: ElmoOptions, stored: Mapping[str, Any], source: object) -> dict[str, Shape]:
     """Map each dataset that the options require, or that an incomplete part of the file requires, to its shape.
 
+    stored: what has a `shape`, by the names of datasets.
     Raises: CheckpointError naming `source` if the format has no place for such a model, or no tensor can be so large.
     """
     check_storable(options, source)
@@ -79,7 +81,7 @@ def bilm_shapes(options: ElmoOptions, stored: Mapping[str, Shape], source: objec
         raise CheckpointError(
             f"{source}: the options want tensors larger than any memory; give those of these weights ({error})"
         ) from error
-    if stored.get("char_embed", ())[:1] == (262,):
+    if _rows(stored, "char_embed") == 262:
         shapes["char_embed"] = (262, *shapes["char_embed"][1:])
     left_out = ["softmax/W"] * bool(options.share_embedding_softmax)
     left_out += [dataset for dataset in shapes if dataset.endswith(EXACT_FORGET)]
@@ -110,7 +112,7 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object,
         # bilm-tf's carry gates the transformed part, AllenNLP's gates the input: 1 - sigmoid(z) = sigmoid(-z).
         for name, part in zip(highway_names(j), "Wb", strict=True):
             transform, carry = arrays[f"CNN_high_{j}/{part}_transform"], arrays[f"CNN_high_{j}/{part}_carry"]
-            state[name] = torch.cat([_transposed(transform), sign * _transposed(carry)])
+            state[name] = torch.cat([transform.transpose(0, -1), sign * carry.transpose(0, -1)])
     if "CNN_proj/W_proj" in arrays:
         state |= zip(PROJECTION, (arrays["CNN_proj/W_proj"].T, arrays["CNN_proj/b_proj"]), strict=True)
     for cell, (w_input, w_state, bias, projection) in _cells(options):
@@ -153,8 +155,8 @@ def _packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tens
     for j in range(options.char_cnn.n_highway if options.char_cnn else 0):
         for name, part in zip(highway_names(j), "Wb", strict=True):
             transform, gate = state[name].chunk(2)
-            arrays[f"CNN_high_{j}/{part}_transform"] = _transposed(transform)
-            arrays[f"CNN_high_{j}/{part}_carry"] = -_transposed(gate)
+            arrays[f"CNN_high_{j}/{part}_transform"] = transform.transpose(0, -1)
+            arrays[f"CNN_high_{j}/{part}_carry"] = -gate.transpose(0, -1)
     if PROJECTION[0] in state:
         arrays |= {"CNN_proj/W_proj": state[PROJECTION[0]].T, "CNN_proj/b_proj": state[PROJECTION[1]]}
     for cell, (w_input, w_state, bias, projection) in _cells(options):
@@ -172,12 +174,8 @@ def check_storable(options: ElmoOptions, source: object) -> None:
         refuse(source, [f"bilm-tf's format cannot store this model: {options.why_not_trainable}"])
 
 
-def _rows(stored: Mapping[str, Shape], dataset: str) -> int | None:
-    return (*stored.get(dataset, ()), None)[0]
-
-
-def _transposed(tensor: Tensor) -> Tensor:
-    return tensor.T if tensor.dim() == 2 else tensor
+def _rows(stored: Mapping[str, Any], dataset: str) -> int | None:
+    return (*(stored[dataset].shape or ()), None)[0] if dataset in stored else None
 
 
 def _reordered(gates: Tensor) -> Tensor:

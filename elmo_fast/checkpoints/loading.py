@@ -121,7 +121,7 @@ def load_checkpoint(
         if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
             raise CheckpointError(f"{name} must be a path; got the address {path}; download the file and give its path")
     if model is not None and any(path is not None for path in pair.values()):
-        raise CheckpointError("give either model, or options_file and weight_file; got both")
+        raise CheckpointError("give either model, or options_file and weight_file, which softmax_file needs; got both")
     if model is not None:
         return read_folder(model_folder(model), (), lambda folder: _load(*_pick(folder), prefix))
     if options_file is None or weight_file is None:

@@ -15,7 +15,7 @@ from .._io.fields import read_json
 from ..errors import CheckpointError, read_failures_named, refuse, shortened
 from .allennlp import PUBLISHED_FILTERS, check_stored, load_torch_file
 from .bilm_layout import with_zero_row
-from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
+from .options import CHARACTER_MARKERS, CLIPS, CONFIG, PUBLISHED_CLIPS, WORD_MARKERS, ElmoOptions
 from .state import (
     CHAR_EMBEDDING,
     LEXICON_WORDS,
@@ -37,7 +37,7 @@ CHARACTERS, WORDS = "char.dic", "word.dic"
 # same but for their names.
 PUBLISHED_NAMES = ("cnn_0_100_512_4096_sample.json", "cnn_50_100_512_4096_sample.json")
 PUBLISHED: dict[str, Any] = {
-    "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
+    "encoder": {"name": "elmo", "projection_dim": 512, **PUBLISHED_CLIPS, "dim": 4096, "n_layers": 2},
     "token_embedder": {
         "name": "cnn",
         "activation": "relu",
@@ -134,7 +134,7 @@ def read_manylangs_options(folder: Path) -> ElmoOptions:
     if encoder["name"] == "lstm":
         lstm["joined"] = True
     else:
-        lstm |= {clip: encoder.get(clip) or None for clip in ("cell_clip", "proj_clip")}
+        lstm |= {clip: encoder.get(clip) or None for clip in CLIPS}
         lstm["use_skip_connections"] = True
     options: dict[str, Any] = {"lstm": lstm, "dropout": values.get("dropout", 0.0)}
     lexicon: dict[str, Any] = {}
@@ -189,7 +189,7 @@ def _read(path: Path, options: ElmoOptions) -> State:
     check_shapes(
         path,
         {name: shape for name, (_, shape) in names.items()},
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        tensors,
         [name for name in tensors if name not in names],
     )
     check_stored(path, tensors)

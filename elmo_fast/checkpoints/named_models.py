@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
+import torch
 from tqdm import tqdm
 
 from .._io.atomic_folder import MANIFEST, has_files, write_folder
@@ -34,11 +35,10 @@ _TIMEOUT = 60  # seconds that a server may take to send the next bytes
 _ON_HUB = "a name on the hub (user/name, user/name@revision)"
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 # File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
-_FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PAIR_NAMES[0], "*.hdf5", *VOCABULARIES, CARD, *_MANYLANGS]
-_FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
+_NAMES = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PAIR_NAMES[0], *VOCABULARIES, *_MANYLANGS, *TASK_WEIGHTS]
+_FETCHED = [*_NAMES, "*.hdf5", CARD, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
-_REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PAIR_NAMES, SOFTMAX, *VOCABULARIES]
-_REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
+_REPLACED = [*_NAMES, "weights.hdf5", "model.hdf5", PAIR_NAMES[1], SOFTMAX, f"{ARCHIVED}/*"]
 # Where AllenNLP's published models are.
 BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
 
@@ -125,8 +125,6 @@ def _known_names(name: str) -> str:
 
 def cached_folder(name: str) -> Path:
     """Return the folder that holds a published model once it is downloaded; TORCH_HOME moves it."""
-    import torch
-
     return Path(torch.hub.get_dir(), "elmo_fast", name)
 
 

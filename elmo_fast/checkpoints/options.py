@@ -15,7 +15,8 @@ from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind,
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-_WRITTEN_AS_NULL = ("cell_clip", "proj_clip")  # AllenNLP needs the keys
+CLIPS = ("cell_clip", "proj_clip")  # written also where they are null: AllenNLP needs the keys
+PUBLISHED_CLIPS: dict[str, Any] = dict.fromkeys(CLIPS, 3)  # of the models of AllenNLP and of ELMoForManyLangs
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
@@ -73,6 +74,11 @@ class LstmOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def clips(self) -> tuple[float | None, float | None]:
+        """The bounds of |cell| and |projection|; None: no clip."""
+        return self.cell_clip, self.proj_clip
 
     @property
     def n_outputs(self) -> int:
@@ -192,7 +198,7 @@ class ElmoOptions:
         """Return bilm-tf's nested dictionary; from_dict reads it back to equal options."""
         values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))  # lists in place of tuples
         for section in [values, *(each for each in values.values() if isinstance(each, dict))]:
-            for name in [name for name, value in section.items() if value is None and name not in _WRITTEN_AS_NULL]:
+            for name in [name for name, value in section.items() if value is None and name not in CLIPS]:
                 del section[name]
         if self.char_cnn is not None:
             values["char_cnn"]["embedding"] = {"dim": values["char_cnn"].pop("embedding_dim")}

@@ -19,16 +19,12 @@ FORMAT_VERSION = 1
 WEIGHTS = "model.safetensors"
 
 
-class _Weights(TypedDict, total=False):
-    precision: str
-
-
 class _Config(TypedDict):
     """The content of config.json, besides what only other readers ask for."""
 
     format: Literal["elmo_fast"]
     format_version: Literal[1]
-    weights: _Weights
+    weights: dict[str, Any]
 
 
 def save_folder(
@@ -61,14 +57,13 @@ def put_model(
     """Write model.safetensors and config.json as part of a save; arguments and errors as in save_folder."""
     check_choice("precision", precision, ("float32", "int8"))
     config: dict[str, Any] = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
+    config |= {"weights": {"file": WEIGHTS, "precision": precision}, "extra": dict(extra or {})}
     try:
-        json.dumps(extra := dict(extra or {}), allow_nan=False)
+        text = json.dumps(config, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
-    tensors = to_int8(state) if precision == "int8" else state
-    write_tensors(new / WEIGHTS, tensors, {"format": "pt"})
-    config["weights"] = {"file": WEIGHTS, "precision": precision}
-    (new / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
+    write_tensors(new / WEIGHTS, to_int8(state) if precision == "int8" else state, {"format": "pt"})
+    (new / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:

@@ -6,6 +6,7 @@ The package's docstring explains the tensors' names. Weights of products as int8
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,22 +38,22 @@ def shape_text(shape: Shape) -> str:
     return f"[{', '.join('*' if size is None else str(size) for size in shape)}]"
 
 
-def shape_complaints(actual: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
-    """Write a complaint per expected tensor that is missing or has a different shape."""
+def shape_complaints(actual: Mapping[str, Any], expected: Mapping[str, Shape]) -> list[str]:
+    """Write a complaint per expected tensor that is missing or has a different shape.
+
+    actual: what has a `shape`, by name; None in `expected` means any size above 0.
+    """
     complaints = []
     for name, shape in expected.items():
-        if name not in actual:
-            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found no such tensor")
-        elif not fits(actual[name], shape):
-            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {shape_text(actual[name])}")
+        found = actual[name].shape or () if name in actual else None
+        if (
+            found is None
+            or len(found) != len(shape)
+            or not all(f == w or (f and w is None) for f, w in zip(found, shape, strict=True))
+        ):
+            text = "no such tensor" if found is None else shape_text(found)
+            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {text}")
     return complaints
-
-
-def fits(actual: Shape, expected: Shape) -> bool:
-    """Return whether the shapes agree; None in `expected` means any size above 0."""
-    if len(actual) != len(expected):
-        return False
-    return all(f == w if w is not None else bool(f) for f, w in zip(actual, expected, strict=True))
 
 
 def float32(tensor: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def check_shapes(
-    source: object, expected: Mapping[str, Shape], stored: Mapping[str, Shape], others: Iterable[str] = ()
+    source: object, expected: Mapping[str, Shape], stored: Mapping[str, Any], others: Iterable[str] = ()
 ) -> None:
     """Raise CheckpointError naming `source` and every tensor of it that does not fit, before one is read.
 
@@ -79,7 +80,7 @@ def check_shapes(
     """
     complaints = shape_complaints(stored, expected)
     complaints += [
-        f"{shortened(str(name))}: shape {shape_text(stored[name])}, but the options require no such tensor"
+        f"{shortened(str(name))}: shape {shape_text(stored[name].shape or ())}, but the options require no such tensor"
         for name in others
     ]
     if 3 * len(complaints) > len(expected):  # fewer look like damage, and speak for themselves
@@ -98,12 +99,11 @@ def highway_names(j: int) -> tuple[str, str]:
     return f"_token_embedder._highways._layers.{j}.weight", f"_token_embedder._highways._layers.{j}.bias"
 
 
-def lstm_names(direction: str, layer: int) -> tuple[str, str, str, str]:
+def lstm_names(direction: str, layer: int) -> tuple[str, ...]:
     """Input weight, state weight, bias and projection of one layer and direction."""
     root = f"_elmo_lstm.{direction}_layer_{layer}"
     parts = ("input_linearity.weight", "state_linearity.weight", "state_linearity.bias", "state_projection.weight")
-    a, b, c, d = (f"{root}.{part}" for part in parts)
-    return a, b, c, d
+    return tuple(f"{root}.{part}" for part in parts)
 
 
 def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Shape]:
@@ -177,7 +177,7 @@ def _encoder_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str,
 def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: object = "state") -> None:
     """Raise CheckpointError, naming `source`, unless the state has what the options require, in finite float32."""
     shapes = state_shapes(options, state.keys())
-    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, shapes)
+    complaints = shape_complaints(state, shapes)
     for name in state.keys() - shapes.keys():
         complaints.append(f"{name}: the options require no such tensor (see n_layers, n_highway, filters)")
     if others := [name for name, tensor in state.items() if name in shapes and tensor.dtype != torch.float32]:

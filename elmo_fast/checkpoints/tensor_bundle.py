@@ -22,7 +22,7 @@ _FOOTER = 48
 _MOST_SHARDS = 10_000
 # Numbers of types.proto: float32, float64, float16; others are of variables that are not weights.
 _DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
-_FIXED = {1: 8, 5: 4}  # bytes of the kinds of fields that have a fixed size
+_VARINT, _BYTES, _CHECKSUM = 0, 2, 5  # the kinds of fields; a checksum has four bytes
 Fields = dict[int, list[int | bytes]]
 
 
@@ -141,22 +141,19 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _fields(message: bytes) -> Fields:
-    """Return the fields of a message: varints and fixed 32 bits as numbers, the others as bytes."""
+    """Return the fields of a message: varints as numbers, the others as bytes."""
     fields: Fields = {}
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)
-        if tag & 7 == 0:
-            value, place = _varint(message, place)
-            fields.setdefault(tag >> 3, []).append(value)
-            continue
-        if tag & 7 not in (2, *_FIXED):
-            raise ValueError(f"a field of the unknown kind {tag & 7}")
-        size, place = _varint(message, place) if tag & 7 == 2 else (_FIXED[tag & 7], place)
-        data, place = message[place : place + size], place + size
-        if len(data) != size:
-            raise ValueError("a field that is longer than its message")
-        fields.setdefault(tag >> 3, []).append(data if tag & 7 == 2 else int.from_bytes(data, "little"))
+        kind = tag & 7
+        size, place = (4, place) if kind == _CHECKSUM else _varint(message, place)
+        value: int | bytes = size  # of a varint
+        if kind != _VARINT:
+            value, place = message[place : place + size], place + size
+        if kind not in (_VARINT, _BYTES, _CHECKSUM) or place > len(message):
+            raise ValueError(f"a field of the kind {kind} that is unknown, or longer than its message")
+        fields.setdefault(tag >> 3, []).append(value)
     return fields
 
 

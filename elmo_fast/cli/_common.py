@@ -105,11 +105,6 @@ def resolve_model(options: ModelNames, default: str | None = None) -> None:
             "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
             f"got --model {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
-    if model is not None and getattr(options, "softmax_file", None) is not None:
-        raise ElmoFastError(
-            f"--softmax_file needs --options_file and --weight_file; a folder (--model {model}) has its own, named "
-            "softmax.hdf5"
-        )
     if model is None or "://" in model:  # an address is refused where a model is read
         return
     folder = os.fspath(model_files(pretrained_folder(model, from_hub=False))[0].parent)
@@ -173,11 +168,6 @@ def load_embedder(options: Model, *, stateful: bool = False) -> Any:
         bilm = embedder.elmo_bilm
         bilm.options = dataclasses.replace(bilm.options, tokenizer=tokenizer)
     return embedder
-
-
-def layer_of(text: str) -> str | int:
-    """Return a layer from an option: a number if it is one, else a name."""
-    return int(text) if text.isdecimal() else text
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import yaml
 
 from elmo_fast._docstrings import docstrings
 from elmo_fast._io.atomic_file import replaces
+from elmo_fast._io.fields import MOST_BYTES
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 from elmo_fast.op_choices import FormatIn, InferencePrecision, Tokenizer
 
@@ -108,12 +109,17 @@ class Command:
         parser.fields(cls)
 
 
-class Computing(Command):
+class Running(Command):
+    """Where something computes."""
+
+    device: str = "auto"
+    threads: int | None = None
+
+
+class Computing(Running):
     """The options of what computes."""
 
     seed: int = 0
-    device: str = "auto"
-    threads: int | None = None
 
 
 class ModelNames(Command):
@@ -123,16 +129,6 @@ class ModelNames(Command):
     options_file: str | None = None
     weight_file: str | None = None
     prefix: str | None = None
-
-    @property
-    def weights(self) -> str:
-        """What has the weights, a folder, an archive or a file."""
-        return self.model or self.weight_file or ""
-
-    @property
-    def folder(self) -> str:
-        """The folder or archive of the model, or that of its two files."""
-        return self.model or os.path.dirname(self.weight_file or "")
 
 
 class Model(Computing, ModelNames):
@@ -161,7 +157,9 @@ class ConfigFile(jsonargparse.ActionConfigFile):
             raise ElmoFastError(f"--config {path}: neither a file nor a preset; {known}")
         try:
             with open(path, encoding="utf-8-sig") as file:
-                text = file.read()
+                text = file.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES:,} characters, which are no options")
             if path.endswith(".toml"):
                 import tomllib
 

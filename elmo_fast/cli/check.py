@@ -15,7 +15,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Command, Computing, ModelNames
+from elmo_fast.cli._parser import Computing, ModelNames, Running
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
@@ -24,8 +24,7 @@ LIMIT = 300  # seconds of a check's process
 Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
-class _CheckOptions(Command):
-    threads: int | None = None
+class _CheckOptions(Running):
     device: str = "cuda"
 
 
@@ -145,21 +144,15 @@ def why_wrong(name: str, backend: str, precision: str, device: Any) -> str | Non
     return None
 
 
-def reminder(device: Any) -> str | None:
-    """One sentence if the device is a GPU on which not all kernels are known to be right, else None."""
+def remind(device: Any) -> None:
+    """Warn if the device is a GPU on which not all kernels are known to be right."""
     import torch
 
     device = torch.device(device)
-    if device.type != "cuda" or not torch.cuda.is_available() or mark_of(device).is_file():
-        return None
-    gpu = torch.cuda.get_device_properties(device).name
-    return f"kernels are unchecked on this {gpu}: `elmo-fast check --device {device}` takes about a minute"
-
-
-def remind(device: Any) -> None:
-    """Warn with the reminder, if there is one."""
-    if (sentence := reminder(device)) is not None:
-        warnings.warn(sentence, stacklevel=2)
+    if device.type == "cuda" and torch.cuda.is_available() and not mark_of(device).is_file():
+        gpu = torch.cuda.get_device_properties(device).name
+        advice = f"`elmo-fast check --device {device}` takes about a minute"
+        warnings.warn(f"kernels are unchecked on this {gpu}: {advice}", stacklevel=2)
 
 
 def remember(device: Any, *, passed: bool) -> None:
@@ -209,7 +202,7 @@ def run_info(options: _InfoOptions) -> None:
 
     _common.resolve_model(options)
     rows = described_model(*_common.load_state(options))
-    for name, value in {"format": format_of(options.weights), **rows}.items():
+    for name, value in {"format": format_of(options.model or str(options.weight_file)), **rows}.items():
         print(f"{name}: {value}")
 
 
@@ -264,8 +257,8 @@ def backends(device: Any) -> list[str]:
     from elmo_fast.ops import PRECISIONS, _native, explain, op_names
     from elmo_fast.ops._dispatch import made_for
 
-    unchecked = reminder(device)
-    lines = [f"ops on {device}:", *([unchecked] if unchecked else [])]
+    remind(device)
+    lines = [f"ops on {device}:"]
     width = max(map(len, op_names()), default=0)
     for op in op_names():
         chosen: dict[str, list[str]] = {}

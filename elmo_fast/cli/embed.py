@@ -250,7 +250,7 @@ class _NeighboursOptions(Model, Reading):
     """position of a token in --query, from 0: list the nearest tokens, not sentences; TEXT and --query are split by the
     same --tokenizer"""
     topn: int = 10
-    layer: str | None = None
+    layer: int | str | None = None
     """layer: "top", "average", "all" (one list per layer) or a number from 0 (default: average; with --index: top)"""
     pool: Pool | None = None
     """vector of a sentence: the mean or max of its tokens, or first_last, the forward half of the last one and the
@@ -290,7 +290,7 @@ def _print_sentences(options: _NeighboursOptions) -> None:
     reading = _common.reading(options, tokenizer, options.corpus, options.query_file)
     with opened_source(options.corpus, **reading) as corpus:
         bilm = _common.load_embedder(dataclasses.replace(options, tokenizer=None)).elmo_bilm  # of any text, one digest
-        layers = _common.layer_of(options.layer or "average")
+        layers = "average" if options.layer is None else options.layer
         with _common.Progress(options) as progress:
             index = SentenceIndex.build(
                 bilm,
@@ -325,10 +325,9 @@ def _queries(options: _NeighboursOptions, tokenizer: str | None) -> list[tuple[s
     if options.query_file is not None:
         with opened_source(options.query_file, column=options.column, tokenizer=tokenizer) as asked:
             queries += [(asked.shown(each), each.tokens) for each in asked.sentences() if each.tokens]
-        if not queries:
-            raise ElmoFastError(f"--query_file {options.query_file} must have a query of at least one word; got none")
-    if not queries[0][1]:
-        raise ElmoFastError("give a query of at least one word with --query, or a file of them with --query_file")
+    if not queries or not queries[0][1]:
+        what = "a query of at least one word with --query, or a file of them with --query_file"
+        raise ElmoFastError(f"give {what}; got {options.query_file or options.query!r}")
     return queries
 
 
@@ -344,7 +343,7 @@ def _print_tokens(options: _NeighboursOptions, index: int) -> None:
     with opened_source(options.corpus, **_common.reading(options, tokenizer, options.corpus)) as corpus:
         bilm = _common.load_embedder(options).elmo_bilm
         with _common.Progress(options) as progress:
-            layers = _common.layer_of(options.layer or "top")
+            layers = "top" if options.layer is None else options.layer
             keywords = _common.arguments(options, "topn", "cache", "batch_size", "max_tokens")
             results = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **keywords)
     for name, near in results.items():

@@ -49,6 +49,7 @@ def run_eval(options: _EvalOptions) -> None:
     """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
     import numpy as np
 
+    from elmo_fast.corpus import is_prepared, open_corpus, read_corpus
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
@@ -59,7 +60,9 @@ def run_eval(options: _EvalOptions) -> None:
     source = options.test_prefix
     with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
         reading = _common.reading(options, options.tokenizer or model.options.tokenizer, text)
-        corpus = _read(text, vocabulary, reading)
+        corpus = (
+            open_corpus(text, vocabulary=vocabulary) if is_prepared(text) else read_corpus(text, vocabulary, **reading)
+        )
         with _common.Progress(options, corpus.positions) as progress:
             perplexity = evaluate(
                 model,
@@ -107,7 +110,7 @@ def load_language_model(options: Predicting) -> Any:
     state, architecture = _common.load_state(options)
     model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
     named = options.vocab_file
-    own = None if options.model is None else file_beside(options.folder)
+    own = None if options.model is None else file_beside(options.model)
     if (source := named or own) is None:
         folder = options.model or "the model"
         raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
@@ -118,15 +121,6 @@ def load_language_model(options: Predicting) -> Any:
         raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
     model.vocabulary = vocabulary
     return model
-
-
-def _read(text: str, vocabulary: Any, reading: Any) -> Any:
-    """Return the corpus of a text, or of a prepared folder; reading: how a text is read."""
-    from elmo_fast.corpus import is_prepared, open_corpus, read_corpus
-
-    if not is_prepared(text):
-        return read_corpus(text, vocabulary, **reading)
-    return open_corpus(text, vocabulary=vocabulary)
 
 
 def _write_table(path: str, lines: Any, words: Any, losses: Any) -> None:

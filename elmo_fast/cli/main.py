@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonargparse
@@ -96,29 +96,22 @@ def function_of(command: str) -> Callable[[Any], int | None]:
     return run
 
 
-def menu(group: str, known: Mapping[str, Parser] | None = None) -> Parser:
-    """Return the parser of a group of commands, of which "" is `elmo-fast`.
+def parsers(options: bool = True) -> dict[str, Parser]:
+    """Return the parser of `elmo-fast`, named "", and below it of every command, by name: "embed", "plot senses".
 
-    known: the parsers of all commands and groups, to which those in the group are added; without them they are listed
+    options: whether those of commands have theirs, which takes half a second.
     """
-    parser = Parser(GROUPS[group]) if known is None else known[group]
-    parser.prog = f"elmo-fast {group}".strip()
-    if not group:
-        parser.add_argument("--version", action="version", version=f"elmo-fast {__version__}")
-    commands = parser.add_subcommands(dest="kind" if group else "command", metavar="KIND" if group else "COMMAND")
-    for name, (_, sentence) in COMMANDS.items():
-        if name.rpartition(" ")[0] == group:
-            below = Parser() if known is None else known[name]
-            commands.add_subcommand(name.split()[-1], below, help=sentence)
-            below.prog = f"elmo-fast {name}"
-    return parser
-
-
-def parsers() -> dict[str, Parser]:
-    """Return the parser of `elmo-fast`, named "", and below it of every command, by name: "embed", "plot senses"."""
-    known = {name: Parser(GROUPS[name]) if name in GROUPS else parser_of(name) for name in ["", *COMMANDS]}
+    names = ["", *COMMANDS]
+    known = {name: parser_of(name) if options and name not in GROUPS else Parser(GROUPS.get(name)) for name in names}
+    known[""].add_argument("--version", action="version", version=f"elmo-fast {__version__}")
     for group in GROUPS:
-        menu(group, known)
+        known[group].prog = f"elmo-fast {group}".strip()
+        dest = "kind" if group else "command"
+        commands = known[group].add_subcommands(dest=dest, metavar=dest.upper())
+        for name, (_, sentence) in COMMANDS.items():
+            if name.rpartition(" ")[0] == group:
+                commands.add_subcommand(name.split()[-1], known[name], help=sentence)
+                known[name].prog = f"elmo-fast {name}"
     return known
 
 
@@ -214,18 +207,17 @@ def status_of(words: Sequence[str]) -> int:
     """Run the command of these words, as `main` does; BrokenPipeError if the reader of the output has exited."""
     let_waiting_threads_sleep()  # before any command imports torch
     if not words:
-        menu("").print_help()
+        parsers(options=False)[""].print_help()
         return USER_ERROR
     if words[0] == "help":
         return status_of([*words[1:], "--help"])
     name, rest = command_of(words)
     if name.startswith("-") or name in GROUPS:
         jsonargparse.set_parsing_settings(add_print_completion_argument=True)  # of all options, by shtab
-        if name.startswith("--print-completion"):
-            parsers()[""].parse_args(normalised(words))
-        else:
-            menu(name if name in GROUPS else "").parse_args(rest if name in GROUPS else normalised(words))
-        return USER_ERROR
+        group, of_group = (name, rest) if name in GROUPS else ("", normalised(words))
+        parser = parsers(options=name.startswith("--print"))[group]
+        parser.parse_args(of_group)
+        parser.error("a command comes before its options")
     try:
         if name not in COMMANDS:
             name, _, word = name.rpartition(" ")
@@ -240,7 +232,3 @@ def status_of(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"\nelmo-fast {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -144,7 +144,7 @@ class _ConvertOptions(ModelNames):
 
 def run_convert(options: _ConvertOptions) -> None:
     """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
-    from elmo_fast.checkpoints import file_beside, from_int8, save_folder, to_int8
+    from elmo_fast import checkpoints
 
     _common.resolve_model(options)
     _common.set_up(options)
@@ -164,33 +164,28 @@ def run_convert(options: _ConvertOptions) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with write_folder(folder) as new:
         if options.to == "safetensors":
-            save_folder(new, state, about, precision=options.precision)
+            checkpoints.save_folder(new, state, about, precision=options.precision)
         else:
-            _write_as_bilm_tf(new, state, about)
-        expected = from_int8(to_int8(state), folder) if int8 else state
+            weights = checkpoints.bilm_part(state)
+            if left := sorted(state.keys() - weights.keys()):
+                warnings.warn(f"bilm-tf's format cannot store {', '.join(left)}: left out", stacklevel=2)
+            checkpoints.write_bilm_hdf5(new / "weights.hdf5", weights, about, softmax_file=new / "softmax.hdf5")
+            checkpoints.write_options(new / "options.json", about.with_n_characters(262))
+        expected = checkpoints.from_int8(checkpoints.to_int8(state), folder) if int8 else state
         difference = _largest_difference(about, expected, new, compare_vectors=embeds)
         if not difference <= TOLERANCE:
             raise ElmoFastError(
                 f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
                 f"{TOLERANCE:g}); it was removed again"
             )
-        if (vocabulary := file_beside(options.folder)) is not None:
+        place = options.model or os.path.dirname(str(options.weight_file))
+        if (vocabulary := checkpoints.file_beside(place)) is not None:
             with reading(vocabulary) as packed, writing(new / "vocab.txt") as copy:
                 shutil.copyfileobj(packed, copy)
         files = ", ".join(name for name in WRITTEN[options.to] if (new / name).exists())
     what = "weights and vectors of sample text" if embeds else "weights"
     rounded_to = " from the weights rounded to int8" if int8 else ""
     print(f"{folder}: {files} | read back, {what} differ by at most {difference:.3g}{rounded_to}")
-
-
-def _write_as_bilm_tf(folder: pathlib.Path, state: Any, options: Any) -> None:
-    from elmo_fast.checkpoints import bilm_part, write_bilm_hdf5, write_options
-
-    weights = bilm_part(state)
-    if left := sorted(state.keys() - weights.keys()):
-        warnings.warn(f"bilm-tf's format cannot store {', '.join(left)}: left out", stacklevel=2)
-    write_bilm_hdf5(folder / "weights.hdf5", weights, options, softmax_file=folder / "softmax.hdf5")
-    write_options(folder / "options.json", options.with_n_characters(262))
 
 
 def _largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool) -> float:

@@ -1,6 +1,7 @@
 """`elmo-fast plot`: pictures of runs, layers, words and senses."""
 
 import os
+import shlex
 import warnings
 from typing import Any, Literal
 
@@ -192,7 +193,7 @@ class _SensesOptions(Model):
     """files to write: .html, .png, .pdf, .svg"""
     layer: str = "top"
     """layer: "top" or a number from 0 (0 has no context)"""
-    clusters: str = "auto"
+    clusters: int | Literal["auto"] = "auto"
     """number of clusters, or "auto" (the best silhouette)"""
     clustering: Literal["kmeans", "agglomerative"] = "kmeans"
     """method of clustering"""
@@ -217,16 +218,14 @@ def run_senses(options: _SensesOptions) -> None:
     for output in options.output:
         if output not in pages:
             format_of(output)
-    if options.clusters != "auto" and not options.clusters.isdecimal():
-        raise ElmoFastError(f'--clusters must be "auto" or a number; got {options.clusters!r}')
     _common.resolve_model(options)
     chosen = _common.arguments(options, "most", "match_case")
     occurrences, total, vectors, number = in_sentences(options, options.word, **chosen)
-    model = os.path.basename(os.path.normpath(options.weights))
+    model = os.path.basename(os.path.normpath(options.model or str(options.weight_file)))
     text = "standard input" if options.text == "-" else os.path.basename(options.text)
     about = f"{text}, layer {number} of {model}"
-    clusters = options.clusters if options.clusters == "auto" else int(options.clusters)
-    senses = senses_of(occurrences, vectors, clusters, **_common.arguments(options, "clustering", "method", "seed"))
+    keywords = _common.arguments(options, "clusters", "clustering", "method", "seed")
+    senses = senses_of(occurrences, vectors, **keywords)
     if total > len(occurrences):
         about = f"{len(occurrences)} of {total} occurrences in {about}"
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):
@@ -259,5 +258,6 @@ def run_projector(options: _ProjectorOptions) -> None:
             raise ElmoFastError(f"--out_dir: {written} is the same file as {file}, which is read; choose another")
     words, matrix, columns = read_vectors(options)
     folder = write_projector(words, matrix, options.out_dir, columns)
-    _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
+    view = f"tensorboard --logdir {shlex.quote(str(folder))}"
+    _common.logger().info("%d vectors of %d numbers; to view them: %s", *matrix.shape, view)
     print(folder)

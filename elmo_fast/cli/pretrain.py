@@ -10,7 +10,7 @@ from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast._runtime.memory import size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common, check
-from elmo_fast.cli._parser import Command, Parser, Reading, flag, option
+from elmo_fast.cli._parser import Parser, Reading, Running, flag, option
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
@@ -117,15 +117,9 @@ def run_prepare(options: _PrepareOptions) -> None:
         _common.logger().info("%s", line)
 
 
-# bilm-tf's and AllenNLP's other names for an option.
-_OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
-
-
-class _PretrainOptions(Command):
+class _PretrainOptions(Running):
     """Options of `pretrain` besides the fields of its configuration."""
 
-    device: str = "auto"
-    threads: int | None = None
     dry_run: bool = flag()
     """report weights, memory, disk, steps, and hours at the speed of a few steps measured here; write nothing"""
     n_gpus: int | None = None
@@ -139,7 +133,7 @@ class _PretrainOptions(Command):
         parser.description = f"{parser.description} Start from a preset: --config {' | '.join(presets())}."
         super().add_to(parser)
         for name, section in SECTIONS.items():
-            parser.fields(section, name, _OTHER_NAMES)
+            parser.fields(section, name, {"save_dir": ["-s", "--serialization_dir"]})  # bilm-tf's and AllenNLP's names
 
 
 def run_pretrain(options: _PretrainOptions) -> int:
@@ -163,9 +157,10 @@ def run_pretrain(options: _PretrainOptions) -> int:
     done = pretrain(config, report=_common.logger().info, device=device)
     interrupted = done.stopped_by == "interrupt"
     if not interrupted and os.environ.get("RANK", "0") == "0":
-        _common.logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
-        _common.logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
-        _common.logger().info(f"       elmo-fast plot {done.folder}")
+        folder = shlex.quote(str(done.folder))
+        _common.logger().info(f"next   elmo-fast eval --save_dir {folder} --test_prefix FILES")
+        _common.logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {folder}")
+        _common.logger().info(f"       elmo-fast plot {folder}")
     # Ctrl-C is 130, SIGTERM 143; either way everything is saved.
     status = 128 + done.signal if interrupted else 0
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -4,12 +4,13 @@ import inspect
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import TEXT, Command, Computing, Model, flag, option
+from elmo_fast.embed.word_vectors import format_to_write
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.op_choices import Tokenizer
 
@@ -61,13 +62,6 @@ def write_vectors(options: _OutputOptions, vectors: Any) -> None:
     _common.logger().info("%s: %d words, %d numbers each", options.output, len(vectors), vectors.dimension)
 
 
-def check_output(options: _OutputOptions) -> None:
-    """Raise ElmoFastError for a name without a known format, before any long work."""
-    from elmo_fast.embed.word_vectors import format_to_write
-
-    format_to_write(options.output, options.output_format)
-
-
 class _TrainOptions(Computing, _OutputOptions):
     train_prefix: str
     tokenizer: Tokenizer | None = None
@@ -109,11 +103,6 @@ class _TrainOptions(Computing, _OutputOptions):
     """JSON file to write the settings and a row per pass to"""
 
 
-def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the default of each argument of a function."""
-    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
-
-
 def run_train(options: _TrainOptions) -> None:
     """Train word vectors on text of one sentence per line, words separated by spaces.
 
@@ -122,14 +111,13 @@ def run_train(options: _TrainOptions) -> None:
     """
     from elmo_fast import static
 
-    check_output(options)
+    format_to_write(options.output, options.output_format)  # an error comes before long work
     set_up(options)
     glove = options.algo == "glove"
-    own = defaults_of(static.train_glove if glove else static.train_word2vec)
+    parameters = inspect.signature(static.train_glove if glove else static.train_word2vec).parameters
+    own = {name: each.default for name, each in parameters.items()}
     for name in ("objective", "negative", "sample", "workers", "x_max", "alpha", "symmetric", "add_contexts"):
-        if name in own or (value := getattr(options, name)) is None:
-            continue
-        if value != defaults_of(static.train_word2vec if glove else static.train_glove)[name]:
+        if name not in own and getattr(options, name) is not None:
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
     typed = {name: value for name, value in vars(options).items() if name in own and value is not None}
     settings = {name: value for name, value in (own | typed).items() if hasattr(options, name) and name != "threads"}
@@ -291,7 +279,7 @@ def run_convert(options: _ConvertOptions) -> None:
     .safetensors is the fastest to read.
     """
     set_up(options)
-    check_output(options)
+    format_to_write(options.output, options.output_format)
     write_vectors(options, read_vectors(options))
 
 
@@ -300,7 +288,7 @@ class _ExportOptions(Model, _OutputOptions):
     vocab_file: str | None = None
     """write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out"""
     corpus: str = option("", help=f"write the mean vectors of the words of this {TEXT}")
-    layer: str = "top"
+    layer: int | str = "top"
     """with --corpus: layer, "top", "average", "all" or a number from 0"""
     min_count: int = 1
     """with --corpus: leave out words that occur less often"""
@@ -328,7 +316,7 @@ def run_export(options: _ExportOptions) -> None:
     from elmo_fast.text.sources import TextFile
 
     _common.resolve_model(options)
-    check_output(options)
+    format_to_write(options.output, options.output_format)  # an error comes before long work
     if options.vocab_file is not None:
         words = [word for word in dict.fromkeys(read_words(options.vocab_file)) if word and word not in MARKERS]
         bilm = _common.load_embedder(options).elmo_bilm
@@ -345,8 +333,8 @@ def run_export(options: _ExportOptions) -> None:
 
         with rereadable(options.corpus) as corpus:
             total = sum(map(len, Sentences()))
-            bilm, layer = _common.load_embedder(options).elmo_bilm, _common.layer_of(options.layer)
+            bilm = _common.load_embedder(options).elmo_bilm
             with _common.Progress(options, total) as progress:
-                keywords = _common.arguments(options, "min_count", "max_words", "batch_size", "max_tokens")
-                vectors = averaged_vectors(bilm, Sentences(), layer, progress=progress.add, **keywords)
+                keywords = _common.arguments(options, "layer", "min_count", "max_words", "batch_size", "max_tokens")
+                vectors = averaged_vectors(bilm, Sentences(), progress=progress.add, **keywords)
     write_vectors(options, vectors)

@@ -1,20 +1,18 @@
 """`elmo-fast task` and `elmo-fast report`: taggers and classifiers over ELMo, and whether ELMo helps them."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli._common import Progress, arguments, logger, printed_text, set_up
-from elmo_fast.cli._parser import Command, Computing, Parser, flag, option
+from elmo_fast.cli._parser import Computing, Parser, Running, flag, option
 from elmo_fast.op_choices import Tokenizer
 
 
-class _TrainOptions(Command):
+class _TrainOptions(Running):
     """Options of `task train` besides the fields of TaskConfig."""
-
-    device: str = "auto"
-    threads: int | None = None
 
     @classmethod
     def add_to(cls, parser: Parser) -> None:
@@ -39,8 +37,9 @@ def run_train(options: _TrainOptions) -> None:
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             print(f"{split}\n{scores.table()}")
-    logger().info(f"next   elmo-fast task eval {config.save_dir} FILE")
-    logger().info(f"       elmo-fast task predict {config.save_dir} IN OUT")
+    folder = shlex.quote(config.save_dir)
+    logger().info(f"next   elmo-fast task eval {folder} FILE")
+    logger().info(f"       elmo-fast task predict {folder} IN OUT")
 
 
 class _TaskOptions(Computing):
@@ -130,11 +129,8 @@ def run_predict(options: _PredictOptions) -> None:
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {where}")
 
 
-class _ReportOptions(Command):
+class _ReportOptions(Running):
     """Options of `report` besides the fields of ReportSettings; --seeds is how many: 0, 1, ..."""
-
-    device: str = "auto"
-    threads: int | None = None
 
     @classmethod
     def add_to(cls, parser: Parser) -> None:

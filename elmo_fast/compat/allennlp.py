@@ -21,19 +21,16 @@ from elmo_fast.embed.embedder import ElmoEmbedder as _ElmoEmbedder
 from elmo_fast.embed.sentence_vectors import BATCH_SIZE
 from elmo_fast.errors import ElmoFastError, not_a_string, quoted
 from elmo_fast.errors import ElmoFastError as ConfigurationError
-from elmo_fast.modules import BiLM as _ElmoBiLm
-from elmo_fast.modules import CharacterEncoder as _ElmoCharacterEncoder
-from elmo_fast.modules import Elmo as _Elmo
-from elmo_fast.modules import (
-    ElmoLstm,
-    SampledSoftmaxLoss,
-    ScalarMix,
-    add_sentence_boundary_token_ids,
-    remove_sentence_boundaries,
-)
-from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
-from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
+from elmo_fast.modules.bilm import BiLM as _ElmoBiLm
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
+from elmo_fast.modules.character_encoder import CharacterEncoder as _ElmoCharacterEncoder
+from elmo_fast.modules.elmo import Elmo as _Elmo
+from elmo_fast.modules.elmo import ElmoTokenEmbedder as _ElmoTokenEmbedder
+from elmo_fast.modules.elmo_lstm import ElmoLstm
+from elmo_fast.modules.losses import SampledSoftmaxLoss
 from elmo_fast.modules.losses import log_uniform_choice as _choice
+from elmo_fast.modules.projected_lstm import ProjectedLSTM as LstmCellWithProjection
+from elmo_fast.modules.scalar_mix import ScalarMix
 from elmo_fast.text import batch_to_ids, words_to_ids
 from elmo_fast.text.characters import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD
 

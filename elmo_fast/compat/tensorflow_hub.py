@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from elmo_fast.embed.token_vectors import shared_bilm
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.modules import BiLM, ScalarMix
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.scalar_mix import ScalarMix
 from elmo_fast.text.checks import check_sentences, checked_sentences, may_hold_words
 
 __all__ = ["Module"]

@@ -4,7 +4,7 @@ import hashlib
 import pathlib
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Unpack
@@ -94,18 +94,14 @@ class Corpus:
         """Where each shard begins in their concatenation, and its length, [shards + 1]."""
         return np.cumsum([0, *map(len, self.shards)])
 
-    @cached_property
-    def _first_sentences(self) -> Places:
-        return np.cumsum([0, *map(len, self.starts)])
-
     def places(self, sentences: npt.NDArray[np.integer]) -> tuple[Places, Places]:
         """For each sentence: the position of its boundary in the concatenated shards, and its number of positions."""
         begins, ends = np.empty((2, len(sentences)), np.int64)
-        parts: Iterable[tuple[int, Places | slice]] = [(0, slice(None))]
-        if len(self.shards) > 1:
-            parts = groups(np.searchsorted(self._first_sentences, sentences, side="right") - 1, len(self.shards))
-        for shard, rows in parts:
-            starts, local = self.starts[shard], sentences[rows] - self._first_sentences[shard]
+        first_sentences = np.cumsum([0, *map(len, self.starts)])
+        shard_of = np.searchsorted(first_sentences, sentences, side="right") - 1
+        for shard in range(len(self.shards)):
+            rows = np.flatnonzero(shard_of == shard)
+            starts, local = self.starts[shard], sentences[rows] - first_sentences[shard]
             offset, last = self.offsets[shard], len(starts) - 1
             begins[rows] = starts[local].astype(np.int64) + offset
             following = starts[np.minimum(local + 1, last)].astype(np.int64)
@@ -117,14 +113,6 @@ class Corpus:
         shard = int(np.searchsorted(self.offsets, begin, side="right")) - 1
         first = begin - int(self.offsets[shard]) + 1
         return self.types.words(self.shards[shard][first : first + positions - 1].astype(np.int64) - 1)
-
-
-def groups(keys: Places, count: int) -> Iterator[tuple[int, Places]]:
-    """Yield each key below `count` that occurs, and its positions in `keys`, in order."""
-    order = np.argsort(keys.astype(np.uint32), kind="stable")
-    bounds = np.searchsorted(keys[order], np.arange(count + 1))
-    for key in np.flatnonzero(np.diff(bounds)).tolist():
-        yield key, order[bounds[key] : bounds[key + 1]]
 
 
 def ranked(

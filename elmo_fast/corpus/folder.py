@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -60,16 +61,10 @@ _ADVICE = "copy the folder again from an intact one, or prepare the text again w
 _OF_A_RUN = " (for a run: another save_dir)"
 
 
-def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
-    """Return an array of the folder, in memory or memory-mapped."""
-    # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
-    return np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
-
-
 _BOUNDARY = np.zeros(1, np.uint32)
 
 
-class ArrayFile:
+class ArrayFile(contextlib.AbstractContextManager["ArrayFile"]):
     """A one-dimensional .npy file of the dtype of its name, which grows by appending; complete when it is closed.
 
     `numpy.save` does not report a full disk.
@@ -78,10 +73,7 @@ class ArrayFile:
     def __init__(self, path: pathlib.Path) -> None:
         dtype = np.dtype(DTYPES[path.stem.partition("-")[0]])
         self._file, self._dtype, self.length = open(path, "wb"), dtype.newbyteorder("<"), 0  # noqa: SIM115
-
-    def __enter__(self) -> "ArrayFile":
         self._write_header()
-        return self
 
     def __exit__(self, *error: object) -> None:
         with self._file:
@@ -167,20 +159,26 @@ def open_corpus(
 
     def read(place: pathlib.Path) -> Corpus:
         meta = _meta_in(place)
-        actual, share = (meta["made from"].get(name) for name in ("tokenizer", "heldout_share"))
-        if tokenizer not in (None, actual or "whitespace"):
-            raise ElmoFastError(
-                f"{folder} was prepared with the tokenizer {actual or 'whitespace'}, not {tokenizer}; give "
-                f"tokenizer={actual or 'whitespace'}, or prepare the text again in another folder{_OF_A_RUN}"
-            )
-        if heldout_share not in (0, share):
-            raise ElmoFastError(
-                f"{folder} was prepared with heldout_share {share or 0}, not {heldout_share}: it would train on lines "
-                f"that are to be held out; give heldout_share={share or 0}, or prepare the text again in another folder"
-            )
-        shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
-        check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *shards], _ADVICE)
-        corpus = as_written(place, meta)
+        made_from = {"tokenizer": "whitespace", "heldout_share": 0} | meta["made from"]
+        for name, wanted in (("tokenizer", tokenizer), ("heldout_share", heldout_share)):
+            if wanted and wanted != (actual := made_from[name]):
+                raise ElmoFastError(
+                    f"{folder} was prepared with {name} {actual}, not {wanted}; give {name}={actual}, or prepare the "
+                    f"text again in another folder{_OF_A_RUN}"
+                )
+        names = [shard_files(shard) for shard in range(meta["shards"])]
+        check_files(place, [VOCABULARY, TYPES, TYPE_ENDS, COUNTS, *itertools.chain(*names)], _ADVICE)
+        # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
+        corpus = Corpus(
+            TypeTable(np.load(place / TYPES), np.load(place / TYPE_ENDS)),
+            Vocabulary.read(place / VOCABULARY),
+            [np.load(place / ids, mmap_mode="c") for ids, _ in names],
+            [np.load(place / starts, mmap_mode="c") for _, starts in names],
+            np.load(place / COUNTS),
+            meta["fingerprint"],
+            {place / name: file_stamp(place / name) for pair in names for name in pair},
+            meta["made from"].get("tokenizer"),
+        )
         if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
             raise ElmoFastError(
                 f"{folder} was prepared with a different vocabulary than the model's; give its vocab.txt as vocab_file "
@@ -189,21 +187,6 @@ def open_corpus(
         return corpus
 
     return read_folder(folder, [META], read, _ADVICE)
-
-
-def as_written(place: pathlib.Path, meta: dict[str, Any]) -> Corpus:
-    """Return the corpus of a folder whose files are known to match meta.json."""
-    names = [shard_files(shard) for shard in range(meta["shards"])]
-    return Corpus(
-        TypeTable(array(place, TYPES), array(place, TYPE_ENDS)),
-        Vocabulary.read(place / VOCABULARY),
-        [array(place, ids, mapped=True) for ids, _ in names],
-        [array(place, starts, mapped=True) for _, starts in names],
-        array(place, COUNTS),
-        meta["fingerprint"],
-        {place / name: file_stamp(place / name) for pair in names for name in pair},
-        meta["made from"].get("tokenizer"),
-    )
 
 
 SHARD_TOKENS = 2**28
@@ -333,17 +316,13 @@ def _put(
         }
         (new / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         names = os.listdir(new)
-        was_there = is_prepared(target)
-    if read_meta(target)["fingerprint"] != meta["fingerprint"]:  # perhaps of another process, meanwhile
+    corpus = open_corpus(target)
+    if corpus.fingerprint != meta["fingerprint"]:  # perhaps of another process, meanwhile
         raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
-    if was_there and not overwrite:
-        return open_corpus(target)
-    digits = "[0-9]" * 5
-    for pattern in (f"ids-{digits}.npy", f"starts-{digits}.npy"):
-        for shard in target.glob(pattern):  # of a corpus of more shards, which this one replaced
-            if shard.name not in names:
-                shard.unlink()
-    return as_written(target, meta)
+    for shard in target.glob("*-" + "[0-9]" * 5 + ".npy"):  # of a corpus of more shards, which this one replaced
+        if overwrite and shard.name not in names:
+            shard.unlink()
+    return corpus
 
 
 def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bool) -> None:

@@ -93,10 +93,8 @@ def pieces_of(path: str, size: int) -> Iterator[Piece]:
                 file.seek(cut - 1)
                 while (line := file.readline(BLOCK_BYTES)) and not line.endswith(b"\n"):
                     pass
-                end = file.tell()
-                if begin < end:
-                    yield Piece(path, begin, end)
-                    begin = end
+                yield Piece(path, begin, end := file.tell())
+                begin = end
     if begin < total:
         yield Piece(path, begin, total)
 
@@ -189,7 +187,7 @@ def _texts(piece: Piece) -> Iterator[str]:
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    except (UnicodeDecodeError, *compressed.PACKING_ERRORS):
+    except UnicodeDecodeError:
         _complain(piece.path)
 
 

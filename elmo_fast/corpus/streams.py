@@ -185,9 +185,7 @@ class Stream:
         self._slab_steps = max(1, min(self.steps_per_epoch, SLAB // (2 * row_count * unroll_steps)))
         self._shards = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
         self._parts, self._sample = distinct_parts, sample
-        self._type_bytes = None
-        if distinct_parts:
-            self._type_bytes = np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32)
+        self._type_bytes = np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32)
         self._epoch: tuple[int, Epoch] | None = None
         self._slab: tuple[tuple[int, int], list[StreamBatch]] | None = None
         self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
@@ -241,9 +239,8 @@ class Stream:
                 types[-1, way].masked_fill_(beyond, marker)
         batches, most = [], self.rows * self.unroll_steps
         for step, read, predicted, places_filled in zip(steps, types, targets, filled, strict=True):
-            distinct = []
-            if self._type_bytes is not None:
-                distinct = [DistinctWords.of(each.numpy(), self._type_bytes) for each in read.chunk(self._parts, dim=1)]
+            parts = read.chunk(self._parts, dim=1) if self._parts else ()
+            distinct = [DistinctWords.of(each.numpy(), self._type_bytes) for each in parts]
             words = min(most, self.corpus.positions - most * step)
             samples = self._sample(epoch * self.steps_per_epoch + step)
             batches.append(StreamBatch(read, predicted, places_filled, words, distinct, samples))

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, TextIO, Unpack
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, Write, check
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
 from elmo_fast.modules._loading import explains_missing_arguments
-from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
+from elmo_fast.modules.bilm import BiLM, with_bilm_keywords
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
@@ -32,8 +32,6 @@ from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.checks import TEXT_OR_WORDS
 from elmo_fast.text.sources import Lines
 from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
-
-OUTPUTS = ("numpy", "torch", "pandas")
 
 
 class ElmoEmbedder:
@@ -68,7 +66,7 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         *,
         stateful: bool = True,
-        **settings: Unpack[BiLMSettings],
+        **settings: Any,
     ) -> None:
         _check_device(cuda_device, settings)
         with torch.device("cpu"):
@@ -94,7 +92,7 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         *,
         stateful: bool = False,
-        **settings: Unpack[BiLMSettings],
+        **settings: Any,
     ) -> "ElmoEmbedder":
         """Load the embedder of a model.
 
@@ -207,7 +205,7 @@ class ElmoEmbedder:
         A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
         """
         check_choice("pool", pool, POOLS)
-        check_choice("output", output, OUTPUTS)
+        check_choice("output", output, ("numpy", "torch", "pandas"))
         if convert_to_tensor:
             if output == "pandas":
                 raise ElmoFastError('convert_to_tensor is output="torch"; got output="pandas" too: give one of them')
@@ -367,7 +365,9 @@ class ElmoEmbedder:
         )
         layout.metadata.update({} if pool is None else {"pool": pool})
         check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
-        with FORMATS[file_format](output_file_path, layout) as write:
+        # Pooled vectors of the format hdf5 are the rows of one dataset.
+        written_as = "hdf5-flat" if file_format == "hdf5" and pool is not None else file_format
+        with FORMATS[written_as](output_file_path, layout) as write:
             self.write_text(
                 text, write, layout.dtype, output_format, pool=pool, batch_size=batch_size, max_tokens=max_tokens,
                 progress=progress,
@@ -392,8 +392,13 @@ class ElmoEmbedder:
         arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
+        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
+        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
+        apart = (text.lengths == 0) & bilm.stateful
+        numbers = np.argsort(apart, kind="stable")  # of the lines in batches, then of those apart
 
-        def write_sentence(number: int, vectors: Array) -> None:
+        def write_sentence(index: int, vectors: Array) -> None:
+            number = int(numbers[index])
             with np.errstate(over="ignore"):
                 rounded = (vectors if pool is None else pooled(vectors, pool)[..., None, :]).astype(dtype, copy=False)
             if not np.isfinite(rounded).all():
@@ -402,20 +407,17 @@ class ElmoEmbedder:
                 raise ElmoFastError(f"{place} gave vectors that are not finite{hint}")
             write(number, rounded)
 
-        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
-        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
-        numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
         sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
         layers = [bilm.num_layers] if output_format == "all" else []
-        for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
-            write_sentence(int(number), np.empty((*layers, 0, bilm.get_output_dim()), np.float32))
+        for index in range(len(text) - np.count_nonzero(apart), len(text)):
+            write_sentence(index, np.empty((*layers, 0, bilm.get_output_dim()), np.float32))
         write_vectors(
-            bilm, sentences, lambda index, vectors: write_sentence(int(numbers[index]), vectors), output_format,
-            side_by_side=output_format != "all", total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
+            bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
+            total=int(text.lengths.sum()), stateful=bilm.stateful, **settings,
         )  # fmt: skip
 
 
-def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
+def _check_device(cuda_device: int, settings: dict[str, Any]) -> None:
     device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
     check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
 
@@ -436,15 +438,11 @@ def _tensor_of(vectors: Any, name: str) -> Tensor:
     return torch.as_tensor(array, device="cpu")
 
 
-OUTPUT_FORMATS = ("all", "top", "average")
-DTYPES = ("float32", "float16")
-
-
 def check_formats(output_format: str, file_format: str, dtype: str, use_sentence_keys: bool) -> None:
     """Raise ElmoFastError for arguments of embed_file that are unknown or do not go together."""
-    check_choice("output_format", output_format, OUTPUT_FORMATS)
+    check_choice("output_format", output_format, ("all", "top", "average"))
     check_choice("file_format", file_format, FORMATS)
-    check_choice("dtype", dtype, DTYPES)
+    check_choice("dtype", dtype, ("float32", "float16"))
     if use_sentence_keys and file_format != "hdf5":
         raise ElmoFastError(f'use_sentence_keys needs file_format="hdf5"; got {file_format!r}')
 

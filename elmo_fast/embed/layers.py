@@ -22,9 +22,7 @@ def layer_numbers(layers: Layers, count: int) -> list[int] | None:
 
     Raises: ElmoFastError.
     """
-    if isinstance(layers, str) and layers == "average":
-        return None
-    named: dict[Any, list[int]] = {"top": [count - 1], "all": list(range(count))}
+    named: dict[Any, list[int] | None] = {"average": None, "top": [count - 1], "all": list(range(count))}
     if isinstance(layers, str) and layers in named:
         return named[layers]
     numbers: Any = [layers] if isinstance(layers, int) else layers

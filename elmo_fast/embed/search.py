@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.vector_text import Matrix
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.errors import check_counts
 
 BLOCK_BYTES = 1 << 20  # a block of rows stays in a core's cache
 
@@ -33,8 +34,7 @@ class Search:
     """
 
     def __init__(self, queries: Matrix, topn: int) -> None:
-        norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
-        self._queries = np.ascontiguousarray((queries / np.where(norms > 0, norms, 1)).astype(np.float32).T)
+        self._queries = np.ascontiguousarray(unit_rows(queries).T)
         self._topn = topn
         self._best = [Nearest(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         self._least = np.full(len(queries), -np.inf, np.float32)  # cosine that another row must reach
@@ -73,16 +73,8 @@ def nearest(matrix: Matrix, queries: Matrix, topn: int) -> Nearest:
     matrix: [N, D] float32, in memory or a memmap, which is read once
     queries: [Q, D] float32
     Returns n = min(topn, N) per query; a row or query of zeros has cosine 0 with everything.
-    Raises ElmoFastError for shapes that do not match and topn below 1.
+    Raises ElmoFastError for topn below 1.
     """
-    for name, array in (("matrix", matrix), ("queries", queries)):
-        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype != np.float32:
-            actual = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {actual}")
-    if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
-        raise ElmoFastError(
-            f"nearest: queries must be as wide as matrix, 1 or more; got {queries.shape[1]} and {matrix.shape[1]}"
-        )
     check_counts(topn=topn)
     search = Search(queries, min(topn, len(matrix)))
     search.add_all(matrix)

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -19,8 +19,8 @@ from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.layers import Layers, layer_names
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.search import Search, blocks
-from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import VECTORS, FlatFile, check_room, read_cache_folder, writing_cache_folder
+from elmo_fast.embed.sentence_vectors import run_batches, write_vectors
+from elmo_fast.embed.token_files import VECTORS, FlatFile, Write, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts, quoted
 from elmo_fast.modules.bilm import BiLM, model_digest
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
@@ -68,20 +68,13 @@ class SearchedText:
         names = layer_names(layers, bilm.num_layers)
         return {"corpus": self.sha256, "model": model_digest(bilm), "precision": bilm.arithmetic, "layers": names}
 
-    def vectors(
-        self, bilm: BiLM, layers: Layers, progress: Progress | None, **sizes: Any
-    ) -> Iterator[tuple[int, Floats]]:
-        """Yield each sentence's number and its tokens' vectors [K, T, 2D], in any order.
+    def embed(self, bilm: BiLM, layers: Layers, write: Write, progress: Progress | None, **sizes: Any) -> None:
+        """Call `write` with each sentence's number and its tokens' vectors [K, T, 2D], in any order.
 
         sizes: batch_size and max_tokens. Raises ElmoFastError if the text has changed.
         """
-        done, words = 0, ScannedText(self.lengths, None, self.source).sentences()
-        for batch in run_batches(bilm, words, layers, **sizes):
-            yield from zip(batch.indices, batch.vectors(), strict=True)
-            done += sum(map(len, batch.sentences))
-            del batch  # or it would stay in memory while the next one runs
-            if progress is not None:
-                progress(done, int(self.starts[-1]))
+        words, total = ScannedText(self.lengths, None, self.source).sentences(), int(self.starts[-1])
+        write_vectors(bilm, words, write, layers, total=total, progress=progress, **sizes)
 
 
 def read_vectors(path: Path, expected: Mapping[str, Any]) -> tuple[FlatFile, MadeFrom]:
@@ -110,6 +103,7 @@ def cached_vectors(path: Path, made_from: MadeFrom) -> tuple[FlatFile, MadeFrom]
         return None
 
 
+@document
 class NearestSentence(NamedTuple):
     """A sentence of an index and how near it is."""
 
@@ -119,9 +113,6 @@ class NearestSentence(NamedTuple):
     """which sentence (line of a file, row of a table), from 0"""
     text: str
     """the sentence; of a table, the value; of FASTA, the name"""
-
-
-document(NearestSentence)
 
 
 class SentenceIndex:
@@ -185,9 +176,12 @@ class SentenceIndex:
             check_room(cache, 4 * len(numbers) * math.prod(shape))
 
         vectors = np.empty((len(numbers), *shape), np.float32)
-        for number, of_tokens in text.vectors(bilm, layers, progress, **sizes):
+
+        def keep(number: int, of_tokens: Floats) -> None:
             if text.lengths[number]:
                 vectors[row_of[number]] = pooled(of_tokens, pool)
+
+        text.embed(bilm, layers, keep, progress, **sizes)
         index = cls(bilm, made_from, text.names, numbers, vectors, mean_and_components(vectors, remove_components))
         if cache is not None:
             index.save(cache)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,17 +15,15 @@ from torch import Tensor
 from elmo_fast._runtime.devices import to_device_together, to_host
 from elmo_fast._runtime.progress import Progress
 from elmo_fast._runtime.threads import BackgroundThreads, prefetch
-from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.embed.layers import Layers, chosen_layers
+from elmo_fast.errors import check_counts
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.ops._packed import owned_weights
 from elmo_fast.ops._precision import autocast_of_caller
-from elmo_fast.text import check_sentences
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
-Result = TypeVar("Result")
 WINDOW = 16  # batches whose sentences are sorted by length together
 BATCH_SIZE = 64
 GPU_BATCH_SIZE = 1024  # enough rows that a step of an LSTM's time loop keeps it busy
@@ -59,9 +57,6 @@ def batches(
         of the text, which a model that carries its state from batch to batch needs
     """
     check_counts(batch_size=batch_size, max_tokens=max_tokens)
-    if window < 0:
-        raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
-    check_sentences(sentences)
     numbered = enumerate(sentences)
     windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = [numbered]
     if window:
@@ -140,7 +135,7 @@ def run_batches(
     overlaps = device.type == "cpu" and background is not None
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     chunk = max_tokens if bilm.runs_in_chunks and bilm.runs_in_parts and not stateful else None
-    runner = _Runner(bilm, layers, stateful, chunk, encodes_ahead=overlaps and groups == 1)
+    runner = _Runner(bilm, layers, stateful, chunk or sys.maxsize)
     padded = padded_words if bilm.cuda_graphs and device.type == "cuda" else None
     parts = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window, padded=padded)
     if groups > 1:
@@ -158,68 +153,67 @@ _Prepared = tuple[SentenceBatch, tuple[Tensor, ...], tuple[Tensor, Tensor] | Non
 class _Runner:
     """Runs a biLM over batches in two steps, of which the first may overlap with the second of the batch before.
 
-    chunk: how many tokens of a long sentence run at a time, None: all; encodes_ahead: whether `prepare` also computes
-    the words' vectors; layers, stateful: as in run_batches.
+    chunk: how many tokens of a long sentence, which is alone in its batch, run at a time; layers, stateful: as in
+    run_batches.
     """
 
-    def __init__(self, bilm: BiLM, layers: Layers, stateful: bool, chunk: int | None, *, encodes_ahead: bool) -> None:
-        self.bilm, self.layers, self.stateful, self.chunk, self.encodes_ahead = (
-            bilm, layers, stateful, chunk, encodes_ahead,
-        )  # fmt: skip
+    def __init__(self, bilm: BiLM, layers: Layers, stateful: bool, chunk: int) -> None:
+        self.bilm, self.layers, self.stateful, self.chunk = bilm, layers, stateful, chunk
         self.device, self.in_parts = next(bilm.parameters()).device, bilm.runs_in_parts
         self.cache, self.autocast, self.call = bilm.encoder.new_cache(), autocast_of_caller(self.device), object()
 
     @torch.no_grad()
     def prepare(self, batch: SentenceBatch) -> _Prepared:
-        encoder, sentences = self.bilm.encoder, batch.sentences
+        bilm, encoder, sentences = self.bilm, self.bilm.encoder, batch.sentences
         # Of several, an empty sentence keeps its row of the state.
         if not any(map(len, sentences)) and not (self.stateful and len(sentences) > 1):
             return batch, (), None
-        ids: tuple[Tensor, ...] = ()
-        encoded, is_long = None, self._is_long(sentences)
-        if self.in_parts and not is_long and isinstance(encoder, CharacterEncoder) and encoder.unique_words:
-            ids = encoder.distinct(sentences)
+        if not self.in_parts or len(sentences[0]) > self.chunk:
+            return batch, (bilm.batch_to_ids(sentences),), None
+        ids: tuple[Tensor, ...]
+        encode: Any  # mypy knows no call with one of several numbers of arguments
+        if isinstance(encoder, CharacterEncoder) and encoder.unique_words:
+            ids, encode = encoder.distinct(sentences), encoder.forward_distinct
         else:
-            ids = (self.bilm.batch_to_ids(sentences),)
-        if self.encodes_ahead and self.in_parts and not is_long:
-            with self.autocast(), owned_weights(self.call):
-                encoded = self._encode(*ids)
-        return batch, ids, encoded
+            ids, encode = (bilm.batch_to_ids(sentences),), bilm.context_free
+        if self.device.type != "cpu":
+            return batch, ids, None
+        with self.autocast(), owned_weights(self.call):
+            return batch, ids, encode(*ids, cache=self.cache)
 
     @torch.no_grad()
     def run(self, prepared: _Prepared) -> LayerBatch:
         bilm, (batch, ids, encoded) = self.bilm, prepared
         with self.autocast(), owned_weights(self.call):
-            here = to_device_together(ids, self.device) if ids else []
-            if not here:
-                count = len(layer_numbers(self.layers, bilm.num_layers) or [0])
-                ready = _to_host([torch.zeros(len(batch.sentences), 0, bilm.get_output_dim(), device="cpu")] * count)
-            elif self.chunk is not None and self._is_long(batch.sentences):
-                activations = long_activations(bilm, here[0][0], self.chunk)
-                ready = _to_host([layer[None] for layer in chosen_layers(activations, self.layers)])
-            elif self.device.type == "cpu" and self.in_parts:
-                words, mask = encoded or self._encode(*here)
+            if not ids:
+                empty = torch.zeros(len(batch.sentences), 0, bilm.get_output_dim(), device="cpu")
+                ready = self._ready([empty] * bilm.num_layers, 0)
+            elif encoded is not None:
+                words, mask = encoded
                 outputs = bilm.lstm(words, mask, stateful=self.stateful)
                 # By the thread that asks for the layers.
-                ready = lambda: self._chosen(bilm.activations(words, mask, outputs))()  # noqa: E731
-            elif len(here) > 1:
-                ready = self._chosen(bilm.forward_distinct(*here, stateful=self.stateful))
+                ready = lambda: self._ready(bilm.activations(words, mask, outputs))()  # noqa: E731
             else:
-                ready = self._chosen(bilm(*here, stateful=self.stateful)["activations"])
+                here = to_device_together(ids, self.device)
+                if len(batch.sentences[0]) > self.chunk:
+                    ready = self._ready([layer[None] for layer in long_activations(bilm, here[0][0], self.chunk)], 0)
+                elif len(here) > 1:
+                    ready = self._ready(bilm.forward_distinct(*here, stateful=self.stateful))
+                else:
+                    ready = self._ready(bilm(*here, stateful=self.stateful)["activations"])
         return LayerBatch(batch.indices, batch.sentences, ready)
 
-    def _is_long(self, sentences: Sequence[Sequence[str]]) -> bool:
-        """Return whether this is a sentence that runs in chunks; such a one is alone."""
-        return self.chunk is not None and len(sentences[0]) > self.chunk
+    def _ready(self, activations: Sequence[Tensor], begin: int = 1) -> Callable[[], list[Array]]:
+        """Begin to copy the chosen layers to the host; the call returned waits for the copy and gives them as arrays.
 
-    def _encode(self, *ids: Tensor) -> tuple[Tensor, Tensor]:
-        # mypy knows no call with one of several numbers of arguments
-        encode: Any = self.bilm.context_free if len(ids) == 1 else self.bilm.encoder.forward_distinct
-        return encode(*ids, cache=self.cache)
-
-    def _chosen(self, activations: Sequence[Tensor]) -> Callable[[], list[Array]]:
-        # Without the begin marker; `LayerBatch.vectors` cuts at the length, and so the end marker.
-        return _to_host([layer[:, 1:] for layer in chosen_layers(activations, self.layers)])
+        begin: the first token, which follows the begin marker. `LayerBatch.vectors` cuts at the length, and so the end
+        marker.
+        """
+        layers = [layer[:, begin:] for layer in chosen_layers(activations, self.layers)]
+        if layers[0].device.type == "cpu":
+            return functools.partial(list, [layer.float().numpy() for layer in layers])
+        copied = to_host(torch.stack(layers).float())  # one copy for all of them
+        return lambda: list(copied().numpy())
 
 
 def write_vectors(
@@ -253,14 +247,6 @@ def write_vectors(
                 progress(done, total)
 
 
-def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
-    """Begin to copy a batch's layers to the host; the call returned waits for the copy and gives them as arrays."""
-    if layers[0].device.type == "cpu":
-        return functools.partial(list, [layer.float().numpy() for layer in layers])
-    copied = to_host(torch.stack(layers).float())  # one copy for all of them
-    return lambda: list(copied().numpy())
-
-
 @torch.no_grad()
 def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
     """All layers of one sentence, equal to the BiLM's, in the memory of `chunk` tokens (and of the result).
@@ -290,14 +276,3 @@ def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
             layer[0, ahead], layer[1, back] = output[0, 0], output[1, 0]
     joined = [torch.cat([words, words], dim=-1), *(torch.cat([layer[0], layer[1]], dim=-1) for layer in layers)]
     return [layer[1:-1] for layer in joined]
-
-
-def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
-    """Yield the results of (index, result) pairs in the order 0, 1, 2, ..., buffering those that come early."""
-    waiting: dict[int, Result] = {}
-    turn = 0
-    for index, result in results:
-        waiting[index] = result
-        while turn in waiting:
-            yield waiting.pop(turn)
-            turn += 1

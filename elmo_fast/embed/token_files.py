@@ -19,21 +19,14 @@ from typing import Any, Literal, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast._io.atomic_file import atomic_file, free_bytes, hdf5_written, write_at
+from elmo_fast._io.atomic_file import atomic_file, free_bytes, hdf5_written
 from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
 
 Path = str | os.PathLike[str]
 Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
-ENDINGS = {
-    ".hdf5": "hdf5",
-    ".h5": "hdf5",
-    ".npz": "npz",
-    ".safetensors": "safetensors",
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-}
+ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5"} | {f".{name}": name for name in ("npz", "safetensors", "parquet", "jsonl")}
 STANDARD_OUTPUT = "-"  # for which only jsonl serves
 NAMED = ("hdf5", "safetensors", "parquet", "jsonl")  # the formats that store the sentences
 DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8"}  # of safetensors
@@ -100,26 +93,20 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
     if file_format is not None:
         check_choice("file_format", file_format, FORMATS)
     name, ending = os.fspath(path), os.path.splitext(path)[1]
-    if name == STANDARD_OUTPUT:
-        if file_format not in (None, "jsonl"):
-            raise ElmoFastError(f"the standard output (-) takes the format jsonl; got {file_format}: name a file")
-        return "jsonl"
-    if not ending:
+    named = "jsonl" if name == STANDARD_OUTPUT else ENDINGS.get(ending.lower())
+    if named is None and not ending:
         return file_format or default
-    if ending.lower() not in ENDINGS:
+    if named is None:
         table = '; for a table, use ElmoEmbedder.encode(sentences, output="pandas")' * (ending in (".csv", ".tsv"))
         raise ElmoFastError(
             f"{name}: the name must end in {', '.join(ENDINGS)}, which say the format, or have no ending; got "
             f"{ending!r}{table}"
         )
-    named = ENDINGS[ending.lower()]
-    if file_format is None:
-        return named
-    if file_format.split("-")[0] != named:
+    if file_format is not None and file_format.split("-")[0] != named:
         raise ElmoFastError(
             f"{name}: the name says the format {named}, but {file_format} was chosen; give one that fits the other"
         )
-    return file_format
+    return file_format or named
 
 
 def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:
@@ -146,16 +133,11 @@ def write_sentence_to_index(file: Any, sentences: Sequence[str]) -> None:
 def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
-    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. Pooled vectors are the rows of
-    one dataset, "embeddings". h5py creates all datasets, in the order of the sentences, and reserves their space; then
-    each is written at its place, in any order.
+    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. h5py creates all datasets, in
+    the order of the sentences, and reserves their space; then each is written at its place, in any order.
     """
     import h5py
 
-    if layout.pooled:
-        with hdf5_flat(path, layout) as write_row:
-            yield write_row
-        return
     names, keyed = layout.names, layout.keyed
     lengths, layers = layout.lengths.tolist(), (layout.layers,) if layout.layers else ()
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -176,13 +158,14 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
                 written.check()
             if names is not None and not keyed:
                 write_sentence_to_index(file, names)
-        with open(temporary, "r+b", buffering=0) as whole:
+        with open(temporary, "r+b") as whole:
 
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
                 if vectors.shape != (expected := (*layers, lengths[index], layout.width)):
                     raise ValueError(f"vectors of sentence {index} must have shape {expected}; got {vectors.shape}")
                 if (place := places[index]) is not None:
-                    write_at(whole, place, np.ascontiguousarray(vectors, layout.dtype).data)
+                    whole.seek(place)
+                    whole.write(np.ascontiguousarray(vectors, layout.dtype).data)
 
             yield write
 
@@ -235,11 +218,12 @@ def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
     header = safetensors_header(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
     before = header + stored + names
     row = math.prod(layout.row) * np.dtype(layout.dtype).itemsize
-    with atomic_file(path) as temporary, open(temporary, "r+b", buffering=0) as file:
-        write_at(file, 0, before)
+    with atomic_file(path) as temporary, open(temporary, "r+b") as file:
+        file.write(before)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            write_at(file, len(before) + int(offsets[index]) * row, layout.rows(vectors).data)
+            file.seek(len(before) + int(offsets[index]) * row)
+            file.write(layout.rows(vectors).data)
 
         yield write
 

@@ -13,7 +13,8 @@ from elmo_fast._runtime.devices import check_int8_device, device_named
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.embed.layers import Layers, combined_width
 from elmo_fast.embed.layers import pool as pooled
-from elmo_fast.embed.sentence_vectors import Array, in_order, run_batches
+from elmo_fast.embed.sentence_vectors import Array, run_batches
+from elmo_fast.embed.token_files import in_order
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.op_choices import Pool
@@ -76,12 +77,17 @@ class TokenVectors:
 
         The weights must not change before the last one: words' vectors are cached meanwhile. Raises: ElmoFastError.
         """
-        return self._run(sentences, side_by_side=True)
+        return self._run(checked_sentences(sentences), side_by_side=True)
 
     def _run(self, sentences: Iterable[Sequence[str]], side_by_side: bool) -> Iterator[Array]:
+        ready: list[Array] = []
+        put = in_order(ready.append)
         sizes: dict[str, Any] = {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
-        runs = run_batches(self.bilm, checked_sentences(sentences), self.layers, **sizes)
-        return in_order(pair for run in runs for pair in zip(run.indices, run.vectors(side_by_side), strict=True))
+        for run in run_batches(self.bilm, sentences, self.layers, **sizes):
+            for index, vectors in zip(run.indices, run.vectors(side_by_side), strict=True):
+                put(index, vectors)
+            yield from ready
+            ready.clear()
 
     def pooled(
         self,
@@ -96,7 +102,7 @@ class TokenVectors:
         show_progress_bar: on the standard error; total: number of sentences that it is to reach, None if unknown.
         Raises: ElmoFastError.
         """
-        runs = self._run(sentences, side_by_side=False)
+        runs = self._run(checked_sentences(sentences), side_by_side=False)
         with tqdm(runs, total=total, unit=" sentences", disable=not show_progress_bar) as bar:
             rows = [pooled(vectors, pool).reshape(self.width) for vectors in bar]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)

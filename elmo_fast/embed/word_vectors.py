@@ -5,7 +5,6 @@ float32 in the file's order; a word may occur twice. ElmoFastError names the fil
 """
 
 import codecs
-import contextlib
 import itertools
 import json
 import os
@@ -13,7 +12,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
@@ -107,9 +106,7 @@ class Vectors:
     def check_width(self, dimension: int) -> None:
         """Raise ElmoFastError unless training vectors of this width can start from these."""
         if self.dimension != dimension:
-            raise ElmoFastError(
-                f"dimension must be {self.dimension}, as init_from has vectors of that width; got {dimension}"
-            )
+            raise ElmoFastError(f"dimension must be {self.dimension}, as init_from has it; got {dimension}")
 
     def copy_to(self, words: Sequence[str], matrix: Matrix) -> None:
         """Copy the vectors of the words that have one to rows of a matrix [len(words), D]; ElmoFastError for none."""
@@ -153,10 +150,8 @@ def load_vectors(
     if len(rows) < len(words):
         first = sorted(rows.values())
         twice = next(word for row, word in enumerate(words) if rows[word] != row)
-        message = (
-            f"{path}: {len(words) - len(first)} words occur again (the first: {twice!r}); the first vector is kept"
-        )
-        warnings.warn(message, stacklevel=2)
+        again = f"{len(words) - len(first)} words occur again (the first: {twice!r})"
+        warnings.warn(f"{path}: {again}; the first vector is kept", stacklevel=2)
         words, matrix = [words[row] for row in first], matrix[first]
     return Vectors(words, matrix, path)
 
@@ -181,9 +176,7 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
     fields = _encoded(words)
     for word, field in zip(words, fields, strict=True):
         if not field or (field.split() != [field] and not (format == "glove" and is_read_back(field))):
-            raise ElmoFastError(
-                f"the word {word!r} cannot be written as {format}, where it would not be read back; use .safetensors"
-            )
+            raise ElmoFastError(f"the word {word!r} cannot be written as {format} and read back; use .safetensors")
     with atomic_file.writing(path) as stream:
         if format != "glove":
             stream.write(f"{len(matrix)} {matrix.shape[1]}\n".encode())
@@ -200,9 +193,7 @@ def format_to_write(path: str, format: str) -> str:
     """Return the format, for "auto" the one of the file's suffix; ElmoFastError if that names none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
     if format == "auto" and suffix not in SUFFIXES:
-        raise ElmoFastError(
-            f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
-        )
+        raise ElmoFastError(f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or then .gz), or name the format")
     check_choice("format", format, ("auto", *FORMATS))
     return SUFFIXES[suffix] if format == "auto" else format
 
@@ -216,19 +207,10 @@ def _first_infinite(matrix: Matrix) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def reading(path: str) -> Iterator[tuple[bytes, IO[bytes]]]:
-    """Yield a file's first bytes, unpacked, without byte order mark, and the stream after; ElmoFastError for damage."""
-    try:
-        with compressed.reading(path) as stream:
-            yield stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8), stream
-    except compressed.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{path}: {compressed.damage_of(error)}: {error}") from error
-
-
 def detected(path: str) -> str:
     """Return the format of a file, from its first bytes; ElmoFastError if it is unknown."""
-    with reading(path) as (head, _):
+    with compressed.reading(path) as stream:
+        head = stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
             return "safetensors"
         if header := HEADER.match(head):
@@ -242,24 +224,21 @@ def detected(path: str) -> str:
 
 
 def _width(head: bytes) -> int:
-    """Return how many numbers end most of the first lines: a single line may be damaged, or have a word of numbers."""
-    lines = head.split(b"\n", HEAD_LINES)
-    if len(lines) > 2:
-        lines.pop()  # it may be cut off
-    counts = Counter(_numbers_after_word(line) for line in lines if line.strip())
-    return max(counts, key=lambda width: (counts[width], width > 0), default=0)
+    """Return how many numbers end most of the first lines: a single line may be damaged, or have a word of numbers.
 
-
-def _numbers_after_word(line: bytes) -> int:
-    """Return how many numbers end a line, not counting its first field.
-
-    NaN, infinity and decimal commas count too: their lines are refused when they are read, not taken for binary.
+    The first field is none. NaN, infinity and decimal commas count: their lines are refused when they are read, not
+    taken for binary.
     """
 
     def is_any_number(field: bytes) -> bool:
         return is_number(field.replace(b",", b".", 1)) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
-    return len(list(itertools.takewhile(is_any_number, reversed(line.split()[1:]))))
+    lines = head.split(b"\n", HEAD_LINES)
+    if len(lines) > 2:
+        lines.pop()  # it may be cut off
+    ends = (itertools.takewhile(is_any_number, reversed(line.split()[1:])) for line in lines if line.strip())
+    counts = Counter(len(list(numbers)) for numbers in ends)
+    return max(counts, key=lambda width: (counts[width], width > 0), default=0)
 
 
 def read(path: str, format: str, limit: int | None) -> Content:
@@ -267,12 +246,11 @@ def read(path: str, format: str, limit: int | None) -> Content:
     if format == "safetensors":
         texts, vectors, _ = _read_safetensors(path)
         return texts[:limit], vectors[:limit]
-    with reading(path) as (head, stream):
+    with compressed.reading(path) as stream:
+        head = stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
         header = None if format == "glove" else HEADER.match(head)
-        announced, width, start = (int(header[1]), int(header[2]), header.end()) if header else (None, 0, 0)
-        if format == "glove":
-            width = _width(head)
-        if not width:
+        announced, width, start = (int(header[1]), int(header[2]), header.end()) if header else (None, _width(head), 0)
+        if not width or (header is None and format != "glove"):
             first = head.split(b"\n", 1)[0]
             wanted = "a word and its numbers" if format == "glove" else "the number of words and the width"
             raise ElmoFastError(f"{path}, line 1: wanted {wanted}, found {first[:40]!r}")
@@ -324,9 +302,7 @@ def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, limit: i
         start = space + 1
         if space < 0 or start + size > len(data):
             if len(data) - at > LONGEST_WORD and data.find(b" ", at, at + LONGEST_WORD) < 0:
-                raise ElmoFastError(
-                    f"{path}: damaged: no word ends within {LONGEST_WORD} bytes after {len(words)} vectors"
-                )
+                raise ElmoFastError(f"{path}: damaged: no word ends within {LONGEST_WORD} bytes of vector {len(words)}")
             if not (more := stream.read(max(CHUNK_BYTES, len(data) - at))):
                 break
             data, at = data[at:] + more, 0
@@ -386,9 +362,7 @@ def _read_safetensors(path: str) -> tuple[list[str], Matrix, dict[str, str]]:
             except CheckpointError:
                 metadata = {}
             if not metadata.items() >= MADE_BY.items():
-                raise ElmoFastError(
-                    f"{path}: safetensors, but not word vectors of this library ({' '.join(MADE_BY.values())})"
-                )
+                raise ElmoFastError(f"{path}: safetensors, but no word vectors ({' '.join(MADE_BY.values())})")
             arrays = {name: file.get_tensor(name) for name in ("vectors", "words", "ends")}
     except SafetensorError as error:
         raise ElmoFastError(f"{path}: not a safetensors file, or a damaged one ({error})") from error

@@ -8,15 +8,12 @@ import torch
 from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import check_choice, require
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import Vocabulary
 
-_PURPOSE = "elmo_fast.integrations.flair"
-_flair = require("flair", "flair", _PURPOSE)
-_embeddings = require("flair.embeddings.base", "flair", _PURPOSE)
+_flair = require("flair", "flair", __name__)
+_embeddings = require("flair.embeddings.base", "flair", __name__)
 _TokenEmbeddings: Any = _embeddings.TokenEmbeddings
-
-MODES = ("all", "top", "average")
 
 
 @_embeddings.register_embeddings
@@ -45,25 +42,18 @@ class ElmoEmbeddings(_TokenEmbeddings):
         embedding_mode: str = "all",
         **settings: Any,
     ) -> None:
-        source = {"model": os.fspath(model), "options_file": options_file, "weight_file": weight_file}
-        self._set_up(source, None, embedding_mode, settings)
-
-    def _set_up(self, source: Any, saved: dict[str, Any] | None, mode: str, settings: dict[str, Any]) -> None:
-        """Create the module; `saved`, options and vocabulary, leaves the weights to load_state_dict, or to `source`."""
-        check_choice("embedding_mode", mode, MODES)
-        self.name, self.static_embeddings = f"elmo-{source['model']}-{mode}", True
+        check_choice("embedding_mode", embedding_mode, ("all", "top", "average"))
+        self.name, self.static_embeddings = f"elmo-{os.fspath(model)}-{embedding_mode}", True
         super().__init__()
-        self.embedding_mode, self._source, self._settings = mode, source, settings
+        saved = settings.pop("_saved", None)  # from_params: options and vocabulary of a biLM whose weights come later
+        files = {"model": model, "options_file": options_file, "weight_file": weight_file}
+        self._source: dict[str, Any] = {name: None if path is None else os.fspath(path) for name, path in files.items()}
+        self.embedding_mode, self._settings = embedding_mode, settings
         self._run = {key: value for key, value in settings.items() if key in ("batch_size", "max_tokens")}
         self._of_bilm = {key: value for key, value in settings.items() if key not in self._run}
         with torch.device("cpu"):
-            if saved is None:
-                self.bilm = self._read()
-            else:
-                options, words = saved["options"], saved["vocabulary"]
-                self.bilm = BiLM(options, None, stateful=False, vocabulary=words, **self._of_bilm)
+            self.bilm = self._read() if saved is None else BiLM(stateful=False, **saved, **self._of_bilm)
         self._filled = saved is None
-        self._length = TokenVectors(self.bilm, mode, **self._run).width
         self.register_load_state_dict_post_hook(_note_filled)
         self.to(_flair.device)
 
@@ -75,7 +65,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
     @property
     def embedding_length(self) -> int:
         """W, numbers per token."""
-        return self._length
+        return TokenVectors(self.bilm, self.embedding_mode).width
 
     def _add_embeddings_internal(self, sentences: list[Any]) -> list[Any]:
         if not self._filled:
@@ -90,10 +80,9 @@ class ElmoEmbeddings(_TokenEmbeddings):
 
     def to_params(self) -> dict[str, Any]:
         """Return what from_params needs for an equal module, except the weights: flair keeps those in a state_dict."""
-        source = {name: None if path is None else os.fspath(path) for name, path in self._source.items()}
         words = getattr(self.bilm.encoder, "vocabulary", None)
         return {
-            **source,
+            **self._source,
             "embedding_mode": self.embedding_mode,
             "settings": self._settings,
             "options": self.bilm.options.to_dict(),
@@ -106,13 +95,11 @@ class ElmoEmbeddings(_TokenEmbeddings):
 
         Its weights come from the state_dict that flair loads next, or else from the files, once they are needed.
         """
-        embeddings = cls.__new__(cls)
-        source = {name: params.get(name) for name in ("model", "options_file", "weight_file")}
+        names = ("model", "options_file", "weight_file", "embedding_mode")
         words = None if params.get("vocabulary") is None else Vocabulary(params["vocabulary"], "a saved flair model")
         options = ElmoOptions.from_dict(params["options"], "a saved flair model")
-        saved = {"options": options, "vocabulary": words}
-        embeddings._set_up(source, saved, params["embedding_mode"], params["settings"])
-        return embeddings
+        source: dict[str, Any] = {name: params.get(name) for name in names}
+        return cls(**source, **params["settings"], _saved={"options_file": options, "vocabulary": words})
 
     def __str__(self) -> str:
         return self.name

@@ -10,14 +10,13 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import Layers, chosen_layers, combined_width
 from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.errors import ElmoFastError, check_choice, require
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import TOKENIZERS, Backend, InferencePrecision, Tokenizer
 from elmo_fast.text import checked_sentences, tokenizer
 from elmo_fast.text.tokenizers import RAW_TEXT
 
-_PURPOSE = "elmo_fast.integrations.sentence_transformers"
-_InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
+_InputModule: Any = require("sentence_transformers.base.modules", "sbert", __name__).InputModule
 MAX_TOKENS = 4096  # run at a time where no gradient is wanted
 
 

@@ -1,6 +1,7 @@
 """spaCy: the pipeline component "elmo_fast", which gives every token its ELMo vector."""
 
 import functools
+import operator
 import os
 import pathlib
 import warnings
@@ -14,11 +15,10 @@ from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules.elmo import save_bilm
 
-_PURPOSE = "elmo_fast.integrations.spacy"
-_language = require("spacy.language", "spacy", _PURPOSE)
-_tokens = require("spacy.tokens", "spacy", _PURPOSE)
-_Pipe: Any = require("spacy.pipeline", "spacy", _PURPOSE).Pipe
-_util = require("spacy.util", "spacy", _PURPOSE)
+_language = require("spacy.language", "spacy", __name__)
+_tokens = require("spacy.tokens", "spacy", __name__)
+_Pipe: Any = require("spacy.pipeline", "spacy", __name__).Pipe
+_util = require("spacy.util", "spacy", __name__)
 
 _DEFAULTS = {"layers": "average", "precision": "float32", "device": "cpu", "max_tokens": 4096}
 USER_DATA = "elmo_fast"  # key of the vectors in doc.user_data when doc.tensor is another component's
@@ -48,14 +48,11 @@ class ElmoPipe(_Pipe):
 
     def __init__(self, name: str, model: str | os.PathLike[str], **settings: Any) -> None:
         self.name, self.model, self.settings = name, model, settings
-        self._loaded: TokenVectors | None = None
 
-    @property
+    @functools.cached_property
     def vectors(self) -> TokenVectors:
         """The model, read now if it has not been. Raises: ElmoFastError, CheckpointError."""
-        if self._loaded is None:
-            self._loaded = TokenVectors(self.model, **self.settings)
-        return self._loaded
+        return TokenVectors(self.model, **self.settings)
 
     def __call__(self, doc: Any) -> Any:
         """Annotate one Doc and return it. Raises: ElmoFastError, CheckpointError."""
@@ -78,7 +75,8 @@ class ElmoPipe(_Pipe):
 
     def from_disk(self, path: str | os.PathLike[str], *, exclude: Sequence[str] = ()) -> "ElmoPipe":
         """Take the model that to_disk wrote, whatever folder the configuration names."""
-        self.model, self._loaded = pathlib.Path(path), None
+        self.model = pathlib.Path(path)
+        self.__dict__.pop("vectors", None)
         return self
 
     def _annotate(self, docs: Sequence[Any]) -> None:
@@ -97,19 +95,13 @@ class ElmoPipe(_Pipe):
         for (i, tokens), rows in zip(runs, results, strict=True):
             tables[i][[token.i for token in tokens]] = rows
         for doc, table in zip(docs, tables, strict=True):
-            _attach_vectors(doc, table)
-
-
-def _attach_vectors(doc: Any, vectors: Array) -> None:
-    """Put the vectors [tokens, W] on the Doc, and the hooks that return them; what is already set stays."""
-    hook = doc.user_hooks.get("vector")
-    earlier = isinstance(hook, functools.partial) and hook.args == (_tensor,)  # doc.tensor is from an earlier run
-    free = doc.tensor is None or doc.tensor.size == 0 or earlier
-    if free:
-        doc.tensor = vectors
-    else:
-        doc.user_data[USER_DATA] = vectors
-    set_hooks(doc)
+            hook = doc.user_hooks.get("vector")
+            earlier = isinstance(hook, functools.partial) and hook.args == (_tensor,)  # its tensor is ours already
+            if doc.tensor is None or doc.tensor.size == 0 or earlier:
+                doc.tensor = table
+            else:
+                doc.user_data[USER_DATA] = table
+            set_hooks(doc)
 
 
 def set_hooks(doc: Any) -> None:
@@ -138,9 +130,7 @@ def set_hooks(doc: Any) -> None:
         )
 
 
-def _tensor(doc: Any) -> Array:
-    vectors: Array = doc.tensor
-    return vectors
+_tensor = operator.attrgetter("tensor")
 
 
 def _user_data(doc: Any) -> Array:

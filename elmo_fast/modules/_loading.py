@@ -14,7 +14,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
-from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
+from elmo_fast.checkpoints.state import finite_complaints, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._precision import check_precision
@@ -118,19 +118,16 @@ def read_bilm(
     prefix: str | None = None,
 ) -> tuple[ElmoOptions, Weights | None]:
     """Return the options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
-    if isinstance(options_file, ElmoOptions):
+    if isinstance(options_file, ElmoOptions) and isinstance(weight_file, Mapping | None):
         if prefix is not None:
             raise ElmoFastError(f"prefix chooses a biLM in the file of an AllenNLP model; got {prefix!r} and no file")
-        if weight_file is not None and not isinstance(weight_file, Mapping):
-            raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
         return options_file, weight_file
-    if not isinstance(options_file, str | os.PathLike | None):
+    if not (isinstance(options_file, str | os.PathLike | None) and isinstance(weight_file, str | os.PathLike | None)):
         raise ElmoFastError(
-            f"options_file must be a path or an ElmoOptions; got {type(options_file).__name__} (of a dictionary with "
-            "the content of options.json, write ElmoOptions.from_dict(...))"
+            "options_file and weight_file must be two paths, a path and None, or an ElmoOptions and its state or None; "
+            f"got {type(options_file).__name__} and {type(weight_file).__name__} (of a dictionary with the content of "
+            "options.json, write ElmoOptions.from_dict(...))"
         )
-    if isinstance(weight_file, Mapping):
-        raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
     model = None
     if weight_file is None and options_file is not None:
         model = options_file if os.path.exists(options_file) else named_folder(options_file)
@@ -167,14 +164,10 @@ def load_state(module: Any, state: Weights | None, source: str) -> None:
         module.reset_parameters()
         return
     own = module.state_dict()
-    complaints = shape_complaints(_shapes(state), _shapes(own))
+    complaints = shape_complaints(state, {name: tensor.shape for name, tensor in own.items()})
     complaints += [f"{name}: has no place in the model of these options" for name in sorted(state.keys() - own.keys())]
     if complaints := complaints or finite_complaints(state):
         refuse(source, complaints)
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(state[name])
-
-
-def _shapes(tensors: Weights) -> dict[str, Shape]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from elmo_fast._runtime.memory import bytes_of
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.modules._graph_replay import GraphReplay
+from elmo_fast.modules._graph_replay import CAPTURED, replay
 from elmo_fast.modules._loading import (
     Module,
     Weights,
@@ -33,22 +33,11 @@ from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates,
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
+from elmo_fast.ops._graphs import Graphs
 from elmo_fast.ops._precision import torch_settings
 from elmo_fast.text import Vocabulary
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class BiLMSettings(TypedDict, total=False):
-    """Keywords of BiLM that Elmo and ElmoEmbedder pass on as they are."""
-
-    unique_words: bool
-    cache_size: int
-    precision: InferencePrecision
-    backend: Backend
-    vocabulary: Vocabulary | None
-    prefix: str | None
-    cuda_graphs: bool
 
 
 class BiLM(Module):
@@ -131,8 +120,8 @@ class BiLM(Module):
                 lstm.dim,
                 lstm.n_layers,
                 requires_grad,
-                memory_cell_clip_value=lstm.cell_clip,
-                state_projection_clip_value=lstm.proj_clip,
+                0.0,  # no dropout of the hidden state
+                *lstm.clips,
                 stateful=stateful,
                 use_skip_connections=lstm.use_skip_connections,
                 project=lstm.dim != width if of_lstm is None else projection in of_lstm,
@@ -144,7 +133,7 @@ class BiLM(Module):
         self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
         self.cuda_graphs = cuda_graphs
-        self._graph_replay = GraphReplay()
+        self._graphs = Graphs(CAPTURED)
         if vocab_to_cache:
             if self.reads_words:
                 raise ElmoFastError("vocab_to_cache needs a model that reads characters; this one reads word ids")
@@ -254,7 +243,7 @@ class BiLM(Module):
             encoded = cached(word_inputs)
         else:
             if self.cuda_graphs and isinstance(lstm, ElmoLstm) and not self.reads_words:
-                replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
+                replayed = replay(self._graphs, self, lstm, self._whole, inputs, carry)
                 if replayed is not None:
                     return {"activations": separate(replayed[0]), "mask": replayed[1]}
             encoded = self.encoder(inputs)
@@ -265,7 +254,7 @@ class BiLM(Module):
         """Return the activations of `forward` for sentences whose distinct words are known: `encoder.distinct`."""
         lstm = self._elmo_lstm
         if isinstance(lstm, ElmoLstm):
-            replayed = self._graph_replay.run(self, lstm, self._whole, numbers, stateful, rows)
+            replayed = replay(self._graphs, self, lstm, self._whole, numbers, stateful, rows)
             if replayed is not None:
                 return list(replayed[0].unbind(0))
         words, mask = self._token_embedder.forward_distinct(rows, numbers)
@@ -290,7 +279,7 @@ class BiLM(Module):
     ) -> tuple[Tensor, Tensor, LayerStates]:
         """Run `forward` as a function of tensors: (activations [L+1, B, T+2, 2D], which are `out`, mask, state).
 
-        distinct: as in `GraphReplay.run`.
+        distinct: as in `replay`.
         """
         if distinct is None:
             words, mask = self.context_free(inputs)
@@ -350,12 +339,11 @@ class BiLM(Module):
 
 
 def with_bilm_keywords(function: _Function) -> _Function:
-    """Show `**settings` in the signature as BiLM's keywords, as help(), documentation and completion need them."""
+    """Show `**settings` in the signature as BiLM's other keywords, for help(), documentation and completion."""
     own, keywords = inspect.signature(function), inspect.signature(BiLM).parameters
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    function.__signature__ = own.replace(  # type: ignore[attr-defined]
-        parameters=[*named, *(keywords[each] for each in BiLMSettings.__annotations__)]
-    )
+    others = [each for each in keywords.values() if each.kind is each.KEYWORD_ONLY and each.name not in own.parameters]
+    function.__signature__ = own.replace(parameters=[*named, *others])  # type: ignore[attr-defined]
     return function
 
 

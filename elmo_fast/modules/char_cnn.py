@@ -162,14 +162,12 @@ def highway(x: Tensor, layers: Iterable[Any], projection: nn.Linear | None, **se
     return ops.highway(x, weights, biases, *of_projection, **settings)
 
 
-@torch.no_grad()
 def reset_linear(layer: Any) -> None:
     """Sample weights from N(0, 1/fan_in); the biases are 0."""
     layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
     layer.bias.zero_()
 
 
-@torch.no_grad()
 def reset_convolution(convolution: nn.Conv1d, activation: str) -> None:
     """Sample filters as bilm-tf does: U(-.05, .05) under relu, N(0, 1/(k·E)) under tanh; biases 0."""
     if activation == "relu":

@@ -83,15 +83,12 @@ class WordCache:
             self._slots[key] = slot
             self._slots.move_to_end(key)  # another thread may have stored it meanwhile
             slots.append(slot)
-        rows, size = max(slots, default=-1) + 1, 0 if self._vectors is None else len(self._vectors)
-        if rows > size:
+        if self._vectors is None:
             with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
-                grown = fresh.new_zeros(min(self.size, max(2 * rows, 1024)), fresh.shape[1])
-                if self._vectors is not None:
-                    grown[:size] = self._vectors
-            self._vectors = grown
-        if self._vectors is not None:
-            self._vectors[slots] = fresh
+                self._vectors = fresh.new_empty(0, fresh.shape[1])
+        if (rows := max(slots, default=-1) + 1) > len(self._vectors):
+            self._vectors.resize_(min(self.size, max(2 * rows, 1024)), fresh.shape[1])
+        self._vectors[slots] = fresh
 
 
 class CharacterEncoder(Module):

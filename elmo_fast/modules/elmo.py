@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from elmo_fast.modules._loading import (
     vocabulary_of,
     without_prefix,
 )
-from elmo_fast.modules.bilm import BiLM, BiLMSettings, with_bilm_keywords
+from elmo_fast.modules.bilm import BiLM, with_bilm_keywords
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
@@ -80,7 +80,7 @@ class Elmo(nn.Module):
         *,
         statistics: str = "allennlp",
         stateful: bool = True,
-        **settings: Unpack[BiLMSettings],
+        **settings: Any,
     ) -> None:
         super().__init__()
         if not hasattr(num_output_representations, "__index__") or num_output_representations < 0:
@@ -146,7 +146,7 @@ class Elmo(nn.Module):
         *,
         statistics: str | None = None,
         stateful: bool = False,
-        **settings: Unpack[BiLMSettings],
+        **settings: Any,
     ) -> "Elmo":
         """Load a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 

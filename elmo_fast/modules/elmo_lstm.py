@@ -52,6 +52,16 @@ def separate(stacked: Tensor) -> list[Tensor]:
     return [stacked[k] for k in range(len(stacked))]
 
 
+def _of_all_layers(name: str, doc: str) -> Any:
+    """Return a property of an ElmoLstm that is the first layer's setting `name`, and sets that of all layers."""
+
+    def set_all(lstm: "ElmoLstm", value: str) -> None:
+        for layer in lstm.children():
+            setattr(layer, name, value)
+
+    return property(lambda lstm: getattr(lstm.forward_layers[0], name), set_all, doc=doc)
+
+
 class ElmoLstm(Module):
     """L layers of two independent projected LSTMs, one per direction, with a residual from the second layer on.
 
@@ -120,25 +130,8 @@ class ElmoLstm(Module):
                 self.add_module(f"{direction}_layer_{layer}", lstm)
         self.requires_grad_(requires_grad)
 
-    @property
-    def precision(self) -> InferencePrecision:
-        """Precision of the layers; setting it sets all of theirs."""
-        return self.forward_layers[0].precision
-
-    @precision.setter
-    def precision(self, precision: InferencePrecision) -> None:
-        for layer in (*self.forward_layers, *self.backward_layers):
-            layer.precision = precision
-
-    @property
-    def backend(self) -> Backend:
-        """Backend of the layers; setting it sets all of theirs."""
-        return self.forward_layers[0].backend
-
-    @backend.setter
-    def backend(self, backend: Backend) -> None:
-        for layer in (*self.forward_layers, *self.backward_layers):
-            layer.backend = backend
+    precision = _of_all_layers("precision", "Precision of the layers; setting it sets all of theirs.")
+    backend = _of_all_layers("backend", "Backend of the layers; setting it sets all of theirs.")
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,17 +20,6 @@ CHUNK_BYTES = 32 * 2**20
 NOISE_POWER = 0.75
 # Words sampled where a model's options do not say: it is evaluated only.
 _SAMPLES = 8192
-
-
-class LossOptions(TypedDict, total=False):
-    """Keywords of every loss; VocabularyLoss says what they mean."""
-
-    reduction: str
-    ignore_index: int
-    precision: Precision
-    backend: Backend
-    device: torch.device | str | None
-    dtype: torch.dtype | None
 
 
 class VocabularyLoss(Module):
@@ -60,6 +49,7 @@ class VocabularyLoss(Module):
     softmax_w: nn.Embedding | nn.Parameter
     softmax_b: nn.Embedding | nn.Parameter
     num_samples: int
+    counts: Tensor
 
     def __init__(
         self,
@@ -83,8 +73,9 @@ class VocabularyLoss(Module):
         self.reduction, self.ignore_index = reduction, ignore_index
         self._made: tuple[Tensor, object, Any] | None = None
         rows, here = self.kind.rows(num_words), device or torch.get_default_device()
-        table = torch.randn(rows, embedding_dim, device=here, dtype=dtype) / embedding_dim**0.5
-        bias = torch.zeros(rows, device=here, dtype=dtype)
+        deviation = math.sqrt(1 / embedding_dim)
+        table = torch.empty(rows, embedding_dim, device=here, dtype=dtype).normal_(0, deviation)
+        bias = torch.full((rows,), self.initial_bias, device=here, dtype=dtype)
         if sparse:
             self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
             self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
@@ -115,12 +106,7 @@ class VocabularyLoss(Module):
             )
         hidden, wanted = embeddings.reshape(-1, embeddings.shape[-1]), targets.reshape(-1).long()
         ignored = wanted == self.ignore_index
-        return self._reduced(hidden, wanted.masked_fill(ignored, 0), ignored).reshape(
-            targets.shape if self.reduction == "none" else ()
-        )
-
-    def _reduced(self, hidden: Tensor, wanted: Tensor, ignored: Tensor) -> Tensor:
-        """Compute what `forward` returns of rows [N, D], words [N] and whether each is ignored, [N]."""
+        wanted = wanted.masked_fill(ignored, 0)
         if not hidden.shape[0]:
             losses = hidden.new_zeros(0)
         elif self.kind.samples and not self.training:
@@ -129,7 +115,7 @@ class VocabularyLoss(Module):
             losses = self.training_losses(hidden, wanted, self._draw_now(hidden.device) if self.kind.samples else None)
         losses = losses.masked_fill(ignored, 0)
         if self.reduction == "none":
-            return losses
+            return losses.reshape(targets.shape)
         return _total(losses) / (~ignored).sum() if self.reduction == "mean" else _total(losses)
 
     def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Any:
@@ -146,14 +132,14 @@ class VocabularyLoss(Module):
         return not self.kind.samples
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
-        """Return the loss of each position while training, [N], nats.
+        """Return the loss of each position while training, [N], nats: by default the exact one.
 
         Args:
             hidden: [N, D].
             targets: [N] int64.
             samples: as `draw` returns them.
         """
-        raise NotImplementedError
+        return self.exact_losses(hidden, targets)
 
     def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
         """Return -ln p of each target, [N], under probabilities that sum to 1 over the words; logits in chunks."""
@@ -255,7 +241,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
         use_fast_sampler: bool = False,
         *,
         semantics: str = "allennlp",
-        **options: Unpack[LossOptions],
+        **options: Any,
     ) -> None:
         check_counts(num_samples=num_samples)
         if num_samples > num_words:
@@ -287,14 +273,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
         """Cross entropy of each position against the words drawn, [N]; as VocabularyLoss.training_losses."""
         options = {"correction": self.semantics, "sparse": self.sparse, **self._settings("sampled_softmax")}
         return ops.sampled_softmax(hidden, targets, *self.table(), *samples, **options)
-
-    def _reduced(self, hidden: Tensor, wanted: Tensor, ignored: Tensor) -> Tensor:
-        w, b = self.table()
-        small = hidden.shape[0] * w.shape[0] * hidden.element_size() <= CHUNK_BYTES
-        if small and not self.training and self.precision == "float32":  # AllenNLP's sums and order, to the last bit
-            scores, words = F.log_softmax(hidden @ w.t() + b, dim=-1), wanted.masked_fill(ignored, -100)
-            return F.nll_loss(scores, words, reduction=self.reduction)
-        return super()._reduced(hidden, wanted, ignored)
 
 
 class NegativeSamplingLoss(VocabularyLoss):
@@ -331,8 +309,6 @@ class NegativeSamplingLoss(VocabularyLoss):
         "the sum normalised over the whole vocabulary"
     )
 
-    counts: Tensor
-
     def __init__(
         self,
         num_words: int,
@@ -343,17 +319,15 @@ class NegativeSamplingLoss(VocabularyLoss):
         *,
         negatives: float | None = None,
         power: float = NOISE_POWER,
-        **options: Unpack[LossOptions],
+        **options: Any,
     ) -> None:
         copied = _copy_counts(counts, num_words).clamp(min=1)
         check_counts(num_samples=num_samples)
         if negatives is not None and not 0 < negatives < math.inf:
             raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
+        self.num_samples, self.negatives, self.power = num_samples, negatives, power  # `initial_bias` reads them
         super().__init__(num_words, embedding_dim, sparse, **options)
-        self.num_samples, self.negatives, self.power = num_samples, negatives, power
         self.register_buffer("counts", copied.to(options.get("device") or "cpu"))
-        with torch.no_grad():
-            self.table()[1].fill_(self.initial_bias)
 
     @property
     def initial_bias(self) -> float:
@@ -404,15 +378,13 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     kind = LOSS_KINDS["hierarchical_softmax"]
     explanation = "hierarchical softmax: exact, by the model's own tree, under which the words' probabilities sum to 1"
 
-    counts: Tensor
-
     def __init__(
         self,
         num_words: int,
         embedding_dim: int,
         counts: Tensor,
         sparse: bool = False,
-        **options: Unpack[LossOptions],
+        **options: Any,
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
@@ -465,12 +437,8 @@ class FullSoftmaxLoss(VocabularyLoss):
 
     kind = LOSS_KINDS["full_softmax"]
 
-    def __init__(self, num_words: int, embedding_dim: int, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, num_words: int, embedding_dim: int, **options: Any) -> None:
         super().__init__(num_words, embedding_dim, **options)
-
-    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
-        """As exact_losses."""
-        return self.exact_losses(hidden, targets)
 
 
 LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
@@ -506,12 +474,7 @@ def loss_of(
         "hierarchical_softmax": {"counts": counts},
         "full_softmax": {},
     }
-    with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
-        loss = LOSS_CLASSES[kind.name](words, dim, **own[kind.name], precision=precision, backend=backend)
-    rows = kind.rows(words)
-    loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
-    loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
-    return loss
+    return LOSS_CLASSES[kind.name](words, dim, **own[kind.name], precision=precision, backend=backend)
 
 
 @torch.no_grad()

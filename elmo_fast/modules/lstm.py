@@ -10,8 +10,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings
+from elmo_fast.modules.projected_lstm import torch_weights
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops import LSTMWeights, PackedWeights
+from elmo_fast.ops import PackedWeights
 from elmo_fast.ops._dispatch import warn_once
 
 _OPTIONS = "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size"
@@ -82,15 +83,6 @@ class LSTM(nn.LSTM):
             setattr(own, name, parameter)
         return own.train(module.training)
 
-    def _weights(self, layer: int) -> list[LSTMWeights]:
-        """Return the weights of a layer's directions, with one bias for the two that torch adds."""
-        directions, weights = 1 + self.bidirectional, []
-        for names in self._all_weights[layer * directions : (layer + 1) * directions]:
-            of = {name.split("_l")[0]: getattr(self, name) for name in names}
-            bias = of["bias_ih"] + of["bias_hh"] if self.bias else of["weight_hh"].new_zeros(4 * self.hidden_size)
-            weights.append(LSTMWeights(of["weight_ih"], of["weight_hh"], bias, of.get("weight_hr")))
-        return weights
-
     def _why_not(self, x: Tensor) -> str | None:
         """Explain in one sentence why torch's own LSTM must run, or return None."""
         if self.backend != "auto" or torch.compiler.is_compiling():
@@ -119,7 +111,7 @@ class LSTM(nn.LSTM):
         data = input.data if isinstance(input, PackedSequence) else input
         why, dims = self._why_not(data), 3 if packed else data.dim()
         if why is not None:
-            warn_once("LSTM", "torch.nn.LSTM", why)
+            warn_once(f"LSTM: using the slower backend 'torch.nn.LSTM', because {why}")
         # torch has its own rules for empty batches, and its own errors.
         odd = not data.numel() or dims not in (2, 3) or (hx is not None and {each.dim() for each in hx} != {dims})
         if why is not None or odd:
@@ -164,7 +156,7 @@ class LSTM(nn.LSTM):
             rows = slice(layer * directions, (layer + 1) * directions)
             y, after = ops.projected_lstm(
                 [x] * directions,
-                self._weights(layer),
+                [torch_weights(self, layer, reverse) for reverse in (False, True)[:directions]],
                 lengths,
                 None if state is None else (state[0][rows], state[1][rows]),
                 reverse=(False, True)[:directions],

@@ -90,22 +90,17 @@ class ProjectedLSTM(Module):
 
         Raises: ElmoFastError: `module` has no such layer or direction.
         """
-        end = f"_l{layer}{'_reverse' * reverse}"
-        weight_ih = getattr(module, f"weight_ih{end}", None)
-        if weight_ih is None:
+        if not 0 <= layer < module.num_layers or (reverse and not module.bidirectional):
             raise ElmoFastError(
                 f"ProjectedLSTM.from_torch: layer and reverse must name a layer of module, which has "
                 f"{module.num_layers}, bidirectional={module.bidirectional}; got {layer=}, {reverse=}"
             )
+        weights = torch_weights(module, layer, reverse)
         width, project = module.proj_size or module.hidden_size, module.proj_size > 0
-        own = cls(weight_ih.shape[1], width, module.hidden_size, not reverse, project=project, **settings).to(weight_ih)
-        own.input_linearity.weight.copy_(weight_ih)
-        own.state_linearity.weight.copy_(getattr(module, f"weight_hh{end}"))
-        own.state_linearity.bias.zero_()
-        if module.bias:
-            own.state_linearity.bias.copy_(getattr(module, f"bias_ih{end}") + getattr(module, f"bias_hh{end}"))
-        if own.state_projection is not None:
-            own.state_projection.weight.copy_(getattr(module, f"weight_hr{end}"))
+        own = cls(weights[0].shape[1], width, module.hidden_size, not reverse, project=project, **settings)
+        for parameter, values in zip(own.to(weights[0]).weights, weights, strict=True):
+            if parameter is not None and values is not None:
+                parameter.copy_(values)
         return own
 
     @torch.no_grad()
@@ -170,6 +165,14 @@ class ProjectedLSTM(Module):
         read_uncalled(*self.children())
         outputs, state = run_directions([self], [inputs], lengths, initial_state, reverse=[not self.go_forward])
         return outputs[0], state
+
+
+def torch_weights(module: nn.LSTM, layer: int, reverse: bool) -> LSTMWeights:
+    """Return the weights of one layer and direction of torch.nn.LSTM, with one bias for the two that torch adds."""
+    names = module._all_weights[layer * (1 + module.bidirectional) + reverse]
+    of = {name.split("_l")[0]: getattr(module, name) for name in names}
+    bias = of["bias_ih"] + of["bias_hh"] if module.bias else of["weight_hh"].new_zeros(4 * module.hidden_size)
+    return LSTMWeights(of["weight_ih"], of["weight_hh"], bias, of.get("weight_hr"))
 
 
 def run_directions(

@@ -10,7 +10,6 @@ import os
 
 import torch
 
-from elmo_fast._docstrings import document
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._packed import PackedWeights, refresh_weights
 from elmo_fast.ops._precision import PRECISIONS, rounded
@@ -61,6 +60,3 @@ __all__ = [
 # The threads of OpenMP do not survive a fork, and a child would wait for them for ever. One thread needs no others.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
-
-for _name in __all__:
-    document(globals()[_name])

@@ -1,8 +1,9 @@
 """Fakes and autograd of the registered ops, derived from the names in their schemas.
 
 In the schema of `<op>_backward`, `grad` is the gradient of the first output of `<op>` and `d_<output>` the gradient of
-any other output; `need_<input>` requests an input's gradient; every other argument is a saved input or output of
-`<op>`. A result is named after the input whose gradient it is, with or without `d_`, and has that input's shape.
+any other output; `need_<result>` requests that result and those after it, up to the next one that has a flag; every
+other argument is a saved input or output of `<op>`. A result is named after the input whose gradient it is and has that
+input's shape; as an op's results may not overlap, the gradients of a list may come as one tensor, [list, ...].
 
 Where gradients are needed an op runs in an autograd.Function: applied in Python, where torch.func sees it, and by
 torch's dispatcher where an op itself is called: from torch.ops, and by torch.compile, which takes an op as it is.
@@ -12,7 +13,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from torch.autograd import forward_ad
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._schemas import LIBRARY, NAMESPACE, arguments_of, overload
+from elmo_fast.ops._schemas import LIBRARY, NAMESPACE, SCHEMAS, arguments_of, overload
 
 # Where Triton is missing, torch's module warns as it is imported, of kernels that nobody has there.
 _log = logging.getLogger("torch.utils.flop_counter")
@@ -28,18 +29,6 @@ _log.disabled = True
 from torch.utils.flop_counter import register_flop_formula  # noqa: E402
 
 _log.disabled = False
-
-
-class Backward(NamedTuple):
-    """Details of a backward op that its schema leaves open."""
-
-    covers: Mapping[str, Sequence[str]] = {}
-    """flag `need_...` -> the inputs whose gradients it requests, if it is not just the input that it names"""
-    shapes: Callable[[Any], Mapping[str, Any]] | None = None
-    """(arguments of the backward op) -> result -> its shape, shapes or tensor, for results unlike any argument"""
-    finish: Callable[[Any, dict[str, Any], Set[str]], dict[str, Any]] | None = None
-    """(arguments of the backward op, its results by name, inputs that need a gradient) -> the gradients by input; None:
-    the results"""
 
 
 FORMULAS: dict[str, "Formula"] = {}
@@ -60,16 +49,19 @@ def requires_grad(*tensors: Tensor | None) -> bool:
 def register_op(
     name: str,
     fake: Callable[[Any], Any],
-    backward: Backward | None = None,
     saved: Callable[[Any], list[Tensor]] | None = None,
     products: Callable[[Any], int] | None = None,
+    shapes: Callable[[Any], Mapping[str, Any]] = lambda arguments: {},
+    finish: Callable[[Any, dict[str, Any], Set[str]], dict[str, Any]] = lambda arguments, results, wanted: results,
 ) -> None:
     """Describe an op to torch: the shapes and dtypes of its results, and its gradients, on every device.
 
     fake(arguments): returns the results, given the arguments as a tuple with the schema's names. saved(arguments):
-    returns what C++ saves for the backward pass, where the schema has `saved` as its last result. backward: None for an
-    op that has no gradient. products(arguments of the op or, of the same names, of its backward op): multiplications in
-    the op's matrix products, one for each weight that a row meets, for torch.utils.flop_counter.
+    returns what C++ saves for the backward pass, where the schema has `saved` as its last result. products(arguments of
+    the op or, of the same names, of its backward op): multiplications in the op's matrix products, one for each weight
+    that a row meets, for torch.utils.flop_counter. shapes(arguments of the backward op): returns shape or tensor of
+    each result that is unlike the argument of its name. finish(these arguments, the results by name, inputs that need a
+    gradient): returns the gradients by input.
     """
     if products is not None:
         for op in (name, f"{name}_backward"):
@@ -88,8 +80,8 @@ def register_op(
             return *outputs, (saved if native else _triton.saved_by[name])(arguments)
 
         _register_fake(library, name, with_saved)
-        if backward is not None:
-            formula = Formula(namespace, name, backward)
+        if any(schema.startswith(f"{name}_backward(") for schema in SCHEMAS):
+            formula = Formula(namespace, name, shapes, finish)
             _register_fake(library, f"{name}_backward", formula.fake)
             FORMULAS[f"{namespace}::{name}"] = formula
             library.impl(name, formula, "Autograd")
@@ -106,10 +98,10 @@ def _register_flops(op: str, products: Callable[[Any], int]) -> None:
     register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), op), get_raw=True)(formula)
 
 
-def _refuse_vmap(*args: Any, **kwargs: Any) -> Any:
+def refuse_vmap(*args: Any, **kwargs: Any) -> Any:
     raise ElmoFastError(
         "an op of elmo_fast has no batching rule for torch.func.vmap: the kernels take batches as they are; give the "
-        'op the whole batch, or use backend="reference"'
+        'op the whole batch, or use backend="reference" without sparse gradients'
     )
 
 
@@ -118,13 +110,13 @@ def _register_fake(library: torch.library.Library, name: str, fake: Callable[[An
     arguments = arguments_of(name)
     torch.library.register_fake(f"{library.ns}::{name}", lambda *args, **kwargs: fake(arguments(*args, **kwargs)))
     for key in ("FuncTorchBatched", "Batched"):  # the second one is torch.autograd's own, for is_grads_batched
-        library.impl(name, _refuse_vmap, key)
+        library.impl(name, refuse_vmap, key)
 
 
 class _Once(torch.autograd.Function):
     """Returns the first `count` of some tensors, the results of a backward op, and refuses to differentiate them."""
 
-    vmap = staticmethod(_refuse_vmap)
+    vmap = staticmethod(refuse_vmap)
 
     @staticmethod
     def forward(op: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -145,7 +137,7 @@ class _Once(torch.autograd.Function):
 class _Call(torch.autograd.Function):
     """Calls the op of a `Formula` whose gradients are needed; lists of tensors are flattened."""
 
-    vmap = staticmethod(_refuse_vmap)
+    vmap = staticmethod(refuse_vmap)
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -209,9 +201,9 @@ def _nested(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
 class Formula:
     """An op with its autograd: what it saves, the arguments of its backward op, and the inputs that get its results."""
 
-    def __init__(self, namespace: str, op: str, backward: Backward) -> None:
-        self.op, self.backward_op, self.more = overload(op, namespace), overload(f"{op}_backward", namespace), backward
-        self.backward_arguments = arguments_of(f"{op}_backward")
+    def __init__(self, namespace: str, op: str, shapes: Callable[..., Any], finish: Callable[..., Any]) -> None:
+        self.op, self.backward_op = overload(op, namespace), overload(f"{op}_backward", namespace)
+        self.backward_arguments, self.shapes, self.finish = arguments_of(f"{op}_backward"), shapes, finish
         inputs, outputs = self.op._schema.arguments, [each.name for each in self.op._schema.returns]
         self.defaults = [argument.default_value for argument in inputs]
         self.inputs = [each.name for each in inputs]
@@ -219,26 +211,31 @@ class Formula:
         self.save = self.inputs.index("save") if "save" in self.inputs else None
         self.tensors = sum(not isinstance(each.type, torch.ListType) for each in self.op._schema.returns)
         results = self.backward_op._schema.returns
-        self.results = {each.name.removeprefix("d_"): isinstance(each.type, torch.ListType) for each in results}
+        self.results = {each.name: isinstance(each.type, torch.ListType) for each in results}
         # Where each argument of the backward op comes from: an input or output, a gradient or a flag.
         self.saved: list[str] = []
         self.gradients: dict[str, tuple[int, bool]] = {}  # the output, and whether it may be None
-        self.flags: dict[str, set[str]] = {}  # the inputs that it covers
+        self.flags: dict[str, list[str]] = {}  # the results that it requests
         for argument in self.backward_op._schema.arguments:
             name = argument.name
             if name in self.names:
                 self.saved.append(name)
             elif name.startswith("need_"):
-                self.flags[name] = set(backward.covers.get(name, [name.removeprefix("need_")]))
+                self.flags[name] = []
             else:
                 output = 0 if name == "grad" else outputs.index(name.removeprefix("d_"))
                 self.gradients[name] = output, isinstance(argument.type, torch.OptionalType)
         self.with_gradients = {output for output, _ in self.gradients.values()}
+        requested: list[str] = []
+        for name in self.results:
+            requested = self.flags.get(f"need_{name}", requested)
+            requested.append(name)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the op, with gradients if any are needed. torch's dispatcher calls this too, where the op is called."""
-        needed = self.save is None or arguments[self.save]
-        if needed and self.save is None:
+        if self.save is not None:
+            needed = arguments[self.save]
+        else:
             needed = requires_grad(*[each for each in _flat(arguments)[0] if isinstance(each, Tensor)])
         if not needed:
             with torch._C._AutoDispatchBelowAutograd():
@@ -275,30 +272,26 @@ class Formula:
             flat = _Once.apply(self.backward_op, len(flat), *flat, *present, *ctx.saved_tensors)
             outputs = _nested(flat, lengths)
         results = dict(zip(self.results, outputs, strict=True))
-        if self.more.finish is not None:
-            results = self.more.finish(arguments, results, wanted)
+        results = self.finish(arguments, results, wanted)
         for i, name in enumerate(self.inputs):
             if name in results and name in wanted:
-                # An op's results may not overlap, so the gradients of a list may come as one tensor.
                 one = isinstance(needed[i], list) and isinstance(results[name], Tensor)
                 gradients[i] = list(results[name].unbind(0)) if one else results[name]
         return gradients
 
     def fake(self, arguments: Any) -> Any:
         """Return empty tensors for the backward op's results, shaped like the inputs; of size 0 if not needed."""
-        named = arguments._asdict()
-        named |= {} if self.more.shapes is None else self.more.shapes(arguments)
-        skipped = {each for name, covered in self.flags.items() if not named[name] for each in covered}
+        named = arguments._asdict() | self.shapes(arguments)
+        skipped = {each for name, requested in self.flags.items() if not named[name] for each in requested}
         tensors: list[Any] = []
         for name, is_list in self.results.items():
-            value: Any = [] if is_list else 0
-            if name not in skipped and named[name] is not None:
-                value = named[name]
-            like = [_like(each, arguments[0]) for each in (value if is_list else [value])]
-            tensors.append(like if is_list else like[0])
+            value = None if name in skipped else named[name]
+            if is_list:
+                tensors.append([each.new_empty(each.shape) for each in value or ()])
+            elif isinstance(value, Tensor):
+                tensors.append(value.new_empty(value.shape))
+            elif isinstance(value, list) and value:
+                tensors.append(value[0].new_empty(len(value), *value[0].shape))
+            else:
+                tensors.append(arguments[0].new_empty(value or 0))
         return tuple(tensors) if len(tensors) > 1 else tensors[0]
-
-
-def _like(value: Any, base: Tensor) -> Tensor:
-    """Return a new tensor shaped like the tensor `value`, or of the shape `value` and the dtype of `base`."""
-    return value.new_empty(value.shape) if isinstance(value, Tensor) else base.new_empty(value)

@@ -3,13 +3,14 @@
 import inspect
 import os
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree as pytree
 
 from elmo_fast.errors import ElmoFastError
 
@@ -150,20 +151,10 @@ def check_values(op: str, name: str, tensor: Tensor, most: int, requirement: str
         raise ElmoFastError(f"{op}: {name} must {requirement.format(most)}; got values from {low} to {high}")
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors in `value` with their names; in a named tuple, the names of its fields."""
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, (list, tuple)):
-        names = getattr(value, "_fields", None) or [f"{name}[{i}]" for i in range(len(value))]
-        for each, known in zip(value, names, strict=True):
-            yield from _tensors(each, known)
-
-
 def _first_not_finite(values: Any, name: str) -> str | None:
-    for where, tensor in _tensors(values, name):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            return where
+    for path, each in pytree.tree_leaves_with_path(values):
+        if isinstance(each, Tensor) and each.is_floating_point() and not bool(torch.isfinite(each).all()):
+            return name + pytree.keystr(path)
     return None
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_fast import op_choices
+from elmo_fast._docstrings import document
 from elmo_fast._runtime.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _autograd, _native, _schemas, _triton
@@ -92,6 +93,7 @@ def unsupported(op: str, backend: str, device: torch.device, dtype: torch.dtype,
     return OPS[op].unsupported[backend](device, dtype, precision)
 
 
+@document
 class Choice(NamedTuple):
     """Backend chosen for an op, and why the ones tried before it cannot serve."""
 
@@ -141,15 +143,9 @@ def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -
 
 
 @functools.cache
-def warn_of_precision(sentence: str) -> None:
+def warn_once(sentence: str) -> None:
     """Issue one PerformanceWarning per sentence for all ops, at the line that called an op's public function."""
     warnings.warn(sentence, PerformanceWarning, stacklevel=4)
-
-
-@functools.cache
-def warn_once(op: str, backend: str, reasons: str) -> None:
-    """Issue one PerformanceWarning for equal arguments, at the line that called the op's public function."""
-    warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
 
 
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> str:
@@ -166,11 +162,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         return backend
     if device.type == "cpu" and "native" not in known:
         return "reference"  # the intended way: plain torch is as fast there
-    name = next(iter(known))  # most often the first serves
-    if _DEVICES[name] == device.type and known[name](device, dtype, precision) is None:
-        refusals: dict[str, str] = {}
-    else:
-        name, refusals = _choose(op, device, dtype, precision)
+    name, refusals = _choose(op, device, dtype, precision)
     if torch.compiler.is_compiling():
         return name
     if name == "reference":
@@ -178,9 +170,10 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         if not reasons and device.type not in ("cpu", "meta"):
             reasons = [f"it has no kernel for {device.type} yet"]
         if reasons:  # one that all ops share is reported once
-            warn_once("all C++ ops" if reasons == [_native.WHY_NOT] else op, name, "; ".join(reasons))
+            who = "all C++ ops" if reasons == [_native.WHY_NOT] else op
+            warn_once(f"{who}: using the slower backend {name!r}, because {'; '.join(reasons)}")
     if name == "native" and precision != "float32" and (slow := why_slower_on_cpu(precision)):
-        warn_of_precision(slow)
+        warn_once(slow)
     return name
 
 

@@ -307,13 +307,16 @@ class Graphs:
     `limit` keys have one, it takes the place of the least recently used graph, if that has been idle for long. A key
     for whose capture memory ran out is tried again when more memory is available.
 
-    capturing: see `capture`. After a failed capture this process captures nothing more.
+    capturing: see `capture`. After a failed capture this process captures nothing more. A copy or pickle has no graph.
     """
 
     def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
         self.limit, self.capturing = limit, capturing
         self._held: dict[Pool, _PoolGraphs] = {}
         self._warned = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Graphs, (self.limit, self.capturing)
 
     def __len__(self) -> int:
         """Return the number of graphs."""

@@ -112,8 +112,19 @@ def alias_table(weights: Tensor, *, power: float = 1.0) -> AliasTable:
     total = float(raised.sum())
     if not 0 < total < float("inf"):
         raise ElmoFastError(f"{op}: the sum of weights^{power} must be above 0 and finite; got {total}")
-    shares = raised * (len(raised) / total)
-    return _pairs(shares)
+    # Vose's method: a word with less than its share of the table is topped up by one with more.
+    left = (raised * (len(raised) / total)).tolist()
+    thresholds, aliases = [1.0] * len(left), list(range(len(left)))
+    less = [k for k, share in enumerate(left) if share < 1]
+    more = [k for k, share in enumerate(left) if share >= 1]
+    while less and more:
+        small, large = less.pop(), more[-1]
+        thresholds[small], aliases[small] = left[small], large
+        left[large] = (left[large] + left[small]) - 1.0
+        if left[large] < 1:
+            less.append(more.pop())
+    chances = torch.tensor(thresholds, dtype=torch.float64, device="cpu")
+    return AliasTable(chances, torch.tensor(aliases, dtype=torch.int64, device="cpu"))
 
 
 def alias_sample(
@@ -164,22 +175,6 @@ def alias_sample(
     column = (place * len(thresholds)).long()
     ids = torch.where(chance < thresholds[column], column, aliases[column])
     return drawn_to(op, [ids], torch.device("cpu" if device is None else device))[0]
-
-
-def _pairs(shares: Tensor) -> AliasTable:
-    """Pair words by Vose's method: each word with less than its share of the table is topped up by one with more."""
-    left = shares.tolist()
-    thresholds, aliases = [1.0] * len(left), list(range(len(left)))
-    less = [k for k, share in enumerate(left) if share < 1]
-    more = [k for k, share in enumerate(left) if share >= 1]
-    while less and more:
-        small, large = less.pop(), more[-1]
-        thresholds[small], aliases[small] = left[small], large
-        left[large] = (left[large] + left[small]) - 1.0
-        if left[large] < 1:
-            less.append(more.pop())
-    chances = torch.tensor(thresholds, dtype=torch.float64, device="cpu")
-    return AliasTable(chances, torch.tensor(aliases, dtype=torch.int64, device="cpu"))
 
 
 def threshold(probability: float) -> int:

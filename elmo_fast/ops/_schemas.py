@@ -1,8 +1,9 @@
 """Schemas of all ops, on one screen: C++ implements their CPU key where it is faster than torch, Triton their CUDA key.
 
 The names are an op's autograd (`_autograd.py`). In the schema of `<op>_backward`, `grad` is the gradient of the first
-output of `<op>` and `d_<output>` that of any other; `need_<input>` says whether that input needs a gradient; every
-other argument is an input or output of `<op>`. A result is named after the input whose gradient it is.
+output of `<op>` and `d_<output>` that of any other; `need_<result>` says whether that result, and those after it up to
+the next that has a flag, are needed; every other argument is an input or output of `<op>`. A result is named after the
+input whose gradient it is.
 
 save: whether the backward pass will run. saved: what it needs besides inputs and outputs, known to each backend
 alone; empty without `save`. packed: copies of the weights as the backend reads them (`_packed.py`); on the CPU what
@@ -42,18 +43,18 @@ SCHEMAS = (
     " -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
     "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias,"
     " Tensor? count, str precision, bool save, Tensor[]? packed=None) -> (Tensor y, Tensor[] saved)",
-    "highway_backward(Tensor grad, Tensor[] saved, Tensor x, Tensor[] weights, Tensor? projection_weight,"
-    " Tensor? count, str precision, bool need_x, bool need_weights) -> (Tensor x, Tensor[] weights, Tensor[] biases,"
-    " Tensor projection_weight, Tensor projection_bias)",
+    "highway_backward(Tensor grad, Tensor[] saved, Tensor x, Tensor[] weights, Tensor[] biases,"
+    " Tensor? projection_weight, Tensor? projection_bias, Tensor? count, str precision, bool need_x, bool need_weights)"
+    " -> (Tensor x, Tensor[] weights, Tensor[] biases, Tensor projection_weight, Tensor projection_bias)",
     # a clip of infinity is none; without a projection weight_hr is empty
     "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr,"
     " Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip,"
     " bool residual, str precision, bool save, Tensor[]? packed=None)"
     " -> (Tensor outputs, Tensor h, Tensor c, Tensor[] saved)",
     "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] saved, Tensor[] inputs,"
-    " Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] weight_hr, Tensor? lengths, Tensor? h0, Tensor? c0,"
-    " Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision,"
-    " bool need_inputs, bool need_weights, bool need_h0) -> (Tensor[] inputs, Tensor weight_ih, Tensor weight_hh,"
+    " Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr, Tensor? lengths, Tensor? h0,"
+    " Tensor? c0, Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision,"
+    " bool need_inputs, bool need_weight_ih, bool need_h0) -> (Tensor[] inputs, Tensor weight_ih, Tensor weight_hh,"
     " Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)",
     # coefficients [M, L]
     "scalar_mix(Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor? seed, bool layer_norm, float eps,"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._autograd import refuse_vmap
 
 
 class RowOrder(NamedTuple):
@@ -38,6 +38,8 @@ def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
 
 
 class _SparseRows(torch.autograd.Function):
+    vmap = staticmethod(refuse_vmap)
+
     @staticmethod
     def forward(table: Tensor, ids: Tensor, padding: int | None) -> Tensor:
         return table.index_select(0, ids)
@@ -53,13 +55,6 @@ class _SparseRows(torch.autograd.Function):
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
         (ids,) = ctx.saved_tensors
         return tangent.index_select(0, ids)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, table: Tensor, ids: Tensor, padding: int | None) -> Any:
-        raise ElmoFastError(
-            "rows of a table with a sparse gradient have no batching rule for torch.func.vmap; give the op the whole "
-            'batch, or use backend="reference" without sparse gradients'
-        )
 
     @staticmethod
     @once_differentiable
@@ -132,11 +127,4 @@ def coalesced(gradient: Tensor) -> Tensor:
     ids = gradient._indices()[0]
     if not bool((ids[1:] > ids[:-1]).all()):
         return gradient.coalesce()
-    return torch.sparse_coo_tensor(
-        gradient._indices(),
-        gradient._values(),
-        gradient.shape,
-        device=gradient.device,
-        is_coalesced=True,
-        check_invariants=False,
-    )
+    return gradient.detach()._coalesced_(True)

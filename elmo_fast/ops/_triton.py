@@ -153,17 +153,20 @@ def _no_gpu(device: torch.device) -> str | None:
     return None
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+def unsupported(
+    device: torch.device, dtype: torch.dtype, precision: str, dtypes: Sequence[torch.dtype] = (torch.float32,)
+) -> str | None:
     """Explain in one sentence why the Triton kernels cannot serve this device, dtype and precision, or return None."""
     if WHY_NOT is not None:
         return WHY_NOT
     if not (INTERPRETED and device.type in ("cpu", "cuda")) and (why := _no_gpu(device)):
         return why
-    if dtype != torch.float32:
-        return f"the Triton kernels take float32 tensors, not {not_float32(dtype)}"
+    if dtype not in dtypes:
+        names = " or ".join(str(each).removeprefix("torch.") for each in dtypes)
+        return f"the Triton kernels take {names} tensors, not {not_float32(dtype)}"
     if precision == "int8":
         return "the Triton kernels do not support int8"
-    if INTERPRETED and precision == "bfloat16":
+    if INTERPRETED and (precision == "bfloat16" or dtype == torch.bfloat16):
         return "Triton's interpreter multiplies the bit patterns of bfloat16; use float16 or float32"
     # torch.compile cannot trace access to files, and asks for a C compiler itself.
     return None if INTERPRETED or torch.compiler.is_compiling() else why_no_launcher()
@@ -208,11 +211,6 @@ def input_precision(dtype: torch.dtype, device: torch.device) -> str:
     GPUs, where tensor cores are no faster at tf32 than the other units at float32, it is an exact product.
     """
     return "tf32x3" if dtype == torch.float32 and not is_small(device) else "ieee"
-
-
-def operand_dtype(precision: str) -> torch.dtype:
-    """Return the dtype in which operands of products are stored at `precision`."""
-    return getattr(torch, precision)
 
 
 def implements(name: str) -> bool:

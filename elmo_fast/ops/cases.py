@@ -5,6 +5,7 @@ The one table of tolerances is here too.
 Triton compiles sizes that 16 divides to different code, so most ops have both.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,13 +66,26 @@ Tensors = Mapping[str, Tensor]
 
 
 class Case(NamedTuple):
-    """Call of an op: `call(tensors, how)` returns its results by name; each has one right value."""
+    """Call of an op; each result has one right value."""
 
     tensors: Tensors
-    """arguments on the CPU, floating-point ones in float32"""
-    call: Callable[[Tensors, How], Tensors]
+    """arguments by name, on the CPU, floating-point ones in float32; those with a number are the tensors of a list"""
+    run: Callable[..., Tensor | Tensors]
+    """takes the arguments, backend and precision by name, and returns the result, or results by name"""
     differentiates: bool = True
     """whether floating-point tensors get gradients; if not, the call may write them in place"""
+
+    def call(self, tensors: Tensors, how: How) -> Tensors:
+        """Return the results by name."""
+        arguments: dict[str, Any] = {}
+        for name, tensor in tensors.items():
+            key, _, number = name.partition(" ")
+            if number:
+                arguments.setdefault(key, []).append(tensor)
+            else:
+                arguments[key] = tensor
+        results = self.run(**arguments, **how)
+        return {"result": results} if isinstance(results, Tensor) else results
 
 
 class Draw:
@@ -101,10 +115,6 @@ class Draw:
 
 def _numbered(name: str, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     return {f"{name} {i}": tensor for i, tensor in enumerate(tensors)}
-
-
-def _listed(name: str, tensors: Tensors) -> list[Tensor]:
-    return [tensor for key, tensor in tensors.items() if key.rpartition(" ")[0] == name]
 
 
 def results(case: Case, how: How, device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
@@ -143,31 +153,29 @@ def _adagrad(draw: Draw) -> list[Case]:
     shapes = ((3,), (70, 40), (1024,), (1,), (2500,), (33,), (7, 11), (5,), (1025,))
     weights, sums, gradients = ([draw.normal(*shape) for shape in shapes] for _ in range(3))
     tensors = {
-        **_numbered("weight", weights),
-        **_numbered("sum", [0.5 + each.square() for each in sums]),
-        **_numbered("gradient", gradients),
+        **_numbered("weights", weights),
+        **_numbered("sums", [0.5 + each.square() for each in sums]),
+        **_numbered("gradients", gradients),
     }
 
-    def dense(t: Tensors, how: How) -> Tensors:
-        backend = how["backend"]
-        weights, sums, gradients = (_listed(name, t) for name in ("weight", "sum", "gradient"))
+    def dense(
+        weights: list[Tensor], sums: list[Tensor], gradients: list[Tensor], backend: str, precision: str
+    ) -> Tensors:
         square = square_norm(gradients, backend=backend)
         adagrad_(weights, sums, gradients, 0.1, clip_scale(square.sqrt(), 1.0), backend=backend)
-        return {"square norm": square, **_numbered("updated weight", weights), **_numbered("updated sum", sums)}
+        return {"square norm": square, **_numbered("updated weights", weights), **_numbered("updated sums", sums)}
 
-    def rows(t: Tensors, how: How) -> Tensors:
-        backend = how["backend"]
-        square = merged_square_norm(t["ids"], t["rows"], t["table"].shape[0], backend=backend)
-        scale = clip_scale(square.sqrt(), 1.0)
-        adagrad_rows_(t["table"], t["sum"], t["ids"], t["rows"], 0.1, scale, backend=backend)
-        return {"square norm of rows": square, "updated table": t["table"], "updated sums": t["sum"]}
+    def of_rows(table: Tensor, sums: Tensor, ids: Tensor, rows: Tensor, backend: str, precision: str) -> Tensors:
+        square = merged_square_norm(ids, rows, table.shape[0], backend=backend)
+        adagrad_rows_(table, sums, ids, rows, 0.1, clip_scale(square.sqrt(), 1.0), backend=backend)
+        return {"square norm of rows": square, "updated table": table, "updated sums": sums}
 
     cases = [Case(tensors, dense, differentiates=False)]
     for number, width in ((200, 33), (208, 48)):
         ids = draw.integers(12, number)
         ids[::2] = 5
-        table = {"table": draw.normal(12, width), "sum": 0.5 + draw.normal(12, width).square()}
-        cases.append(Case({**table, "ids": ids, "rows": draw.normal(number, width)}, rows, differentiates=False))
+        table = {"table": draw.normal(12, width), "sums": 0.5 + draw.normal(12, width).square()}
+        cases.append(Case({**table, "ids": ids, "rows": draw.normal(number, width)}, of_rows, differentiates=False))
     return cases
 
 
@@ -182,22 +190,14 @@ def _char_cnn(draw: Draw) -> list[Case]:
         **_numbered("weights", [draw.normal(number, size, k, scale=(size * k) ** -0.5) for k, number in filters]),
         **_numbered("biases", [draw.normal(number) for _, number in filters]),
     }
-
-    def call(t: Tensors, how: How) -> Tensors:
-        counted: dict[str, Any] = {"activation": "tanh", "count": t["count"]} if "count" in t else {}
-        weights, biases = _listed("weights", t), _listed("biases", t)
-        return {"features": char_cnn(t["ids"], t["embedding"], weights, biases, **counted, **how)}
-
-    return [Case({**tensors, "ids": ids[:35]}, call), Case({**tensors, "count": draw.integers(1) + 21}, call)]
+    counted = {**tensors, "count": draw.integers(1) + 21}
+    return [Case({**tensors, "ids": ids[:35]}, char_cnn), Case(counted, functools.partial(char_cnn, activation="tanh"))]
 
 
 def _full_softmax(draw: Draw) -> list[Case]:
     """Build cases with chunks of some hundred words."""
-
-    def call(t: Tensors, how: How) -> Tensors:
-        return {"losses": full_softmax(t["hidden"], t["targets"], t["weight"], t["bias"], chunk_bytes=2**14, **how)}
-
-    return [Case(draw.output_layer(*sizes), call) for sizes in ((80, 80, 336), (70, 72, 333))]
+    run = functools.partial(full_softmax, chunk_bytes=2**14)
+    return [Case(draw.output_layer(*sizes), run) for sizes in ((80, 80, 336), (70, 72, 333))]
 
 
 def _hierarchical_softmax(draw: Draw) -> list[Case]:
@@ -205,21 +205,14 @@ def _hierarchical_softmax(draw: Draw) -> list[Case]:
     words = 150
     tree = huffman_tree(10**6 // torch.arange(1, words + 1, device="cpu"))
 
-    def call(t: Tensors, how: How) -> Tensors:
-        there = tree.to(t["hidden"].device)
-        return {"losses": hierarchical_softmax(t["hidden"], t["targets"], t["weight"], t["bias"], there, **how)}
+    def run(hidden: Tensor, **options: Any) -> Tensor:
+        return hierarchical_softmax(hidden, tree=tree.to(hidden.device), **options)
 
-    return [Case(draw.output_layer(rows, size, words, words - 1), call) for rows, size in ((45, 40), (48, 48))]
+    return [Case(draw.output_layer(rows, size, words, words - 1), run) for rows, size in ((45, 40), (48, 48))]
 
 
 def _highway(draw: Draw) -> list[Case]:
     """Build cases of two layers and a projection; 33 of 70 rows count, then all of 80."""
-
-    def call(t: Tensors, how: How) -> Tensors:
-        projection = t["projection_weight"], t["projection_bias"]
-        weights, biases = _listed("weights", t), _listed("biases", t)
-        return {"y": highway(t["x"], weights, biases, *projection, count=t.get("count"), **how)}
-
     cases = []
     for rows, width, size, counted in ((70, 40, 24, {"count": torch.tensor(33, device="cpu")}), (80, 144, 48, {})):
         tensors = {
@@ -229,47 +222,38 @@ def _highway(draw: Draw) -> list[Case]:
             "projection_weight": draw.normal(size, width, scale=width**-0.5),
             "projection_bias": draw.normal(size),
         }
-        cases.append(Case({**tensors, **counted}, call))
+        cases.append(Case({**tensors, **counted}, highway))
     return cases
 
 
 def _log_uniform_sample(draw: Draw) -> list[Case]:
     """Build a case that samples half of the words: ids, order and tries are equal on every backend."""
 
-    def call(t: Tensors, how: How) -> Tensors:
-        offset = t["offset"] if how["backend"] == "triton" else int(t["offset"])
-        ids, tries = log_uniform_sample(
-            150, 300, seed=7, offset=offset, device=t["offset"].device, backend=how["backend"]
-        )
+    def run(offset: Tensor, backend: str, precision: str) -> Tensors:
+        at = offset if backend == "triton" else int(offset)
+        ids, tries = log_uniform_sample(150, 300, seed=7, offset=at, device=offset.device, backend=backend)
         return {"ids": ids.double(), "tries": tries.double()}
 
-    return [Case({"offset": draw.integers(2**31)}, call, differentiates=False)]
+    return [Case({"offset": draw.integers(2**31)}, run, differentiates=False)]
 
 
 def _negative_sampling(draw: Draw) -> list[Case]:
     """Build cases of noise words that repeat and are among the targets; five negatives for each row."""
-
-    def call(t: Tensors, how: How) -> Tensors:
-        arguments = [t[name] for name in ("hidden", "targets", "weight", "bias", "samples")]
-        return {"losses": negative_sampling(*arguments, negatives=5.0, **how)}
-
+    run = functools.partial(negative_sampling, negatives=5.0)
     return [
-        Case({**draw.output_layer(rows, size, words), "samples": draw.integers(words, rows)}, call)
+        Case({**draw.output_layer(rows, size, words), "samples": draw.integers(words, rows)}, run)
         for rows, size, words in ((80, 80, 160), (70, 72, 150))
     ]
 
 
-_LSTM = ("weight_ih", "weight_hh", "bias", "weight_hr")
-
-
-def lstm_layer(draw: Draw, batch: int, steps: int, size: int, cells: int) -> dict[str, Tensor]:
+def _lstm_layer(draw: Draw, batch: int, steps: int, size: int, cells: int) -> dict[str, Tensor]:
     """Sample a layer of two directions: inputs, weights, lengths (some are 0) and the state to start from."""
-    shapes = (4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells)
+    shapes = {"weight_ih": (4 * cells, size), "weight_hh": (4 * cells, size), "bias": (4 * cells,)}
     scales = 2 * size**-0.5, 2 * size**-0.5, 0.3, 2 * cells**-0.5
     weights = {
         f"{name} {i}": draw.normal(*shape, scale=scale)
         for i in range(2)
-        for name, shape, scale in zip(_LSTM, shapes, scales, strict=True)
+        for (name, shape), scale in zip({**shapes, "weight_hr": (size, cells)}.items(), scales, strict=True)
     }
     lengths = torch.arange(batch, device="cpu") % (steps + 1)
     state = {"h": draw.normal(2, batch, size), "c": draw.normal(2, batch, cells)}
@@ -286,16 +270,18 @@ def _projected_lstm(draw: Draw) -> list[Case]:
     other projection adds them up. The others have clips that no number reaches.
     """
 
-    def call(t: Tensors, how: How, clips: tuple[float, float] = (1.5, 1.0)) -> Tensors:
-        weights = [LSTMWeights(*(t[f"{name} {i}"] for name in _LSTM)) for i in range(2)]
-        settings: dict[str, Any] = {"residual": True, "cell_clip": clips[0], "projection_clip": clips[1], **how}
-        out, (h, c) = projected_lstm([t["x"], t["x"]], weights, t["lengths"], (t["h"], t["c"]), **settings)
+    def run(
+        x: Tensor, lengths: Tensor, h: Tensor, c: Tensor, *, clips: tuple[float, float], backend: str, precision: str,
+        **weights: list[Tensor],
+    ) -> Tensors:  # fmt: skip
+        layers = [LSTMWeights(*each) for each in zip(*(weights[name] for name in LSTMWeights._fields), strict=True)]
+        out, (h, c) = projected_lstm(
+            [x, x], layers, lengths, (h, c), residual=True, cell_clip=clips[0], projection_clip=clips[1],
+            backend=backend, precision=precision,
+        )  # fmt: skip
         return {"outputs": out, "last h": h, "last c": c}
 
-    def unclipped(t: Tensors, how: How) -> Tensors:
-        return call(t, how, (100.0, 100.0))
-
-    clipped = lstm_layer(draw, 5, 3, 72, 136)
+    clipped = _lstm_layer(draw, 5, 3, 72, 136)
     for name, tensor in clipped.items():
         if name.startswith(("weight_ih", "weight_hh", "bias")):
             tensor *= 0.15
@@ -304,33 +290,26 @@ def _projected_lstm(draw: Draw) -> list[Case]:
             tensor[::2] += 20 / tensor.shape[1]
     signs = 1 - 2 * (torch.arange(clipped["c"].shape[1], device="cpu") % 2)
     clipped["c"] = 8.0 * signs[:, None].expand_as(clipped["c"]).clone()
-    larger = [lstm_layer(draw, rows, steps, 80, 144) for rows, steps in ((20, 2), (40, 2), (70, 1), (300, 1))]
-    return [Case(clipped, call), Case(clipped, call, differentiates=False), *(Case(each, unclipped) for each in larger)]
+    larger = [_lstm_layer(draw, rows, steps, 80, 144) for rows, steps in ((20, 2), (40, 2), (70, 1), (300, 1))]
+    near, far = (functools.partial(run, clips=clips) for clips in ((1.5, 1.0), (100.0, 100.0)))
+    return [Case(clipped, near), Case(clipped, near, differentiates=False), *(Case(each, far) for each in larger)]
 
 
 def _sampled_softmax(draw: Draw) -> list[Case]:
-    """Build cases of samples that are among the targets; gradients are sparse if the table has few words."""
-
-    def call(t: Tensors, how: How) -> Tensors:
-        how = {"sparse": t["weight"].shape[0] < 200, **how}
-        arguments = t["hidden"], t["targets"], t["weight"], t["bias"], t["samples"]
-        return {"losses": sampled_softmax(*arguments, 90, **how)}
-
+    """Build cases of samples that are among the targets; gradients are sparse, then dense."""
     cases = []
-    for rows, size, words in ((80, 80, 160), (70, 72, 333)):
+    for rows, size, words, sparse in ((80, 80, 160, True), (70, 72, 333, False)):
         samples = torch.randperm(words, generator=draw.generator, device="cpu")[:rows]
-        cases.append(Case({**draw.output_layer(rows, size, words), "samples": samples}, call))
+        run = functools.partial(sampled_softmax, tries=90, sparse=sparse)
+        cases.append(Case({**draw.output_layer(rows, size, words), "samples": samples}, run))
     return cases
 
 
 def _scalar_mix(draw: Draw) -> list[Case]:
     """Build cases of two mixes of three layers; then normalised over the valid positions, with dropout."""
 
-    def call(t: Tensors, how: How) -> Tensors:
-        more: dict[str, Any] = (
-            {"layer_norm": True, "statistics_mask": t["mask"], "dropout": 0.3, "seed": 5} if "mask" in t else {}
-        )
-        return {"mixed": scalar_mix(_listed("layers", t), t["scalars"], t["gammas"], backend=how["backend"], **more)}
+    def run(precision: str, **arguments: Any) -> Tensor:
+        return scalar_mix(**arguments)
 
     odd, even = (
         {
@@ -340,15 +319,16 @@ def _scalar_mix(draw: Draw) -> list[Case]:
         }
         for shape in ((5, 7, 33), (5, 7, 48))
     )
-    return [Case(odd, call), Case({**even, "mask": draw.integers(4, 5, 7) > 0}, call)]
+    normalised = functools.partial(run, layer_norm=True, dropout=0.3, seed=5)
+    return [Case(odd, run), Case({**even, "statistics_mask": draw.integers(4, 5, 7) > 0}, normalised)]
 
 
 def _unique_rows(draw: Draw) -> list[Case]:
     """Build cases of words of nine characters, some repeated, and rows of a table of seven, half of them one row."""
 
-    def restored(t: Tensors, how: How) -> Tensors:
+    def restored(ids: Tensor, backend: str, precision: str) -> Tensors:
         """Return results that do not depend on the order of distinct rows, in which backends differ."""
-        unique, inverse, count, _ = ordered_unique_rows(t["ids"], backend=how["backend"])
+        unique, inverse, count, _ = ordered_unique_rows(ids, backend=backend)
         behind = torch.arange(len(unique), device=unique.device)[:, None] >= count
         return {
             "unique[inverse]": unique[inverse].double(),
@@ -357,8 +337,8 @@ def _unique_rows(draw: Draw) -> list[Case]:
             "rows in use": torch.zeros_like(count).double() + (inverse.max() + 1),
         }
 
-    def gathered(t: Tensors, how: How) -> Tensors:
-        return {"rows": gather_rows(t["table"], t["inverse"], backend=how["backend"])}
+    def gathered(precision: str, **arguments: Any) -> Tensor:
+        return gather_rows(**arguments)
 
     words, rows = draw.integers(3, 130, 9), draw.integers(7, 144)
     rows[::2] = 4

@@ -27,7 +27,7 @@ def draw_curves(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> No
 
 def picture(runs: Mapping[str, Metrics]) -> Any:
     """Draw matplotlib's Figure of all runs, whose axes are perplexity, speed and gradient norm, in this order."""
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, LogFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     figure = new_figure(11, 5.6)
     mosaic: list[Any] = [["perplexity", "speed"], ["perplexity", "norm"]]
@@ -39,8 +39,14 @@ def picture(runs: Mapping[str, Metrics]) -> Any:
         places[name].tick_params(labelbottom=name != "speed")
     for name in ("perplexity", "norm"):
         places[name].set_xlabel("words seen, logarithmic")
-        _logarithmic(places[name], "y")
-    _logarithmic(places["norm"], "x")
+        if not math.isinf(places[name].dataLim.minposy):  # there are numbers above 0
+            places[name].set_yscale("log")
+            places[name].yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+            places[name].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    places["norm"].set_xscale("log")
+    places["norm"].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    places["norm"].xaxis.set_major_formatter(EngFormatter(sep=""))
+    places["norm"].xaxis.set_minor_formatter(NullFormatter())
     places["speed"].set_ylim(bottom=0)
     places["speed"].yaxis.set_major_formatter(EngFormatter(sep=""))
     legend_below(figure, 8)
@@ -70,19 +76,3 @@ def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -
         for number, restart in enumerate(metrics.restarts):
             name = "_" if number else f"{label}: restart"  # one entry of the legend for all
             each.axvline(restart, color=colour, linewidth=0.8, linestyle=":", zorder=0, label=name)
-
-
-def _logarithmic(axes: Any, way: str) -> None:
-    """Make an axis logarithmic, with labels at 1, 2 and 5 of every decade or, upwards, where there is room."""
-    from matplotlib.ticker import EngFormatter, LogFormatter, LogLocator, NullFormatter, StrMethodFormatter
-
-    if math.isinf(getattr(axes.dataLim, f"minpos{way}")):
-        return  # no positive number
-    getattr(axes, f"set_{way}scale")("log")
-    if way == "x":
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))

@@ -101,8 +101,6 @@ def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
     heading = shown(title or "What each layer is used for: weights of the scalar mix")
     # From the left edge, in as many lines as it needs.
     figure.suptitle(textwrap.fill(heading, int(10.5 * figure.get_figwidth())), x=0.01, ha="left", fontsize=10)
-    if as_table:
-        axes.spines[:].set_visible(False)
     axes.set_xticks(range(layers), [layer_name(layer) for layer in range(layers)])
     return figure
 
@@ -130,5 +128,6 @@ def _table(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
             axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=9)
     axes.set_yticks(range(len(groups)), [middle_cut(shown(name), LONGEST_NAME) for name in groups])
     axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     widest = max(label.get_window_extent().width for label in axes.get_yticklabels())
     axes.figure.set_figwidth(axes.figure.get_figwidth() + widest / axes.figure.dpi)

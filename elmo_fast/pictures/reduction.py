@@ -12,7 +12,7 @@ METHODS = ("tsne", "pca")
 TSNE_INPUT = 50
 PERPLEXITY = 30.0
 EQUAL = 1e-5  # relative; in two batches a sentence has the same vectors except for rounding
-FEWEST = {"pca": 2, "tsne": 4}
+FEWEST = {"pca": 1, "tsne": 4}
 
 
 class Plane(NamedTuple):
@@ -48,14 +48,12 @@ def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> P
     """
     check_choice("method", method, METHODS)
     if len(matrix) < FEWEST[method]:
-        fewer = f", and pca {FEWEST['pca']}" if method != "pca" else ""
-        raise ElmoFastError(f"{method} needs {FEWEST[method]} vectors or more{fewer}; got {len(matrix)}")
+        raise ElmoFastError(f"tsne needs {FEWEST['tsne']} vectors or more, and pca {FEWEST['pca']}; got {len(matrix)}")
     if not np.isfinite(matrix).all():
         raise ElmoFastError("matrix must be finite; got NaN or infinite numbers")
     if method == "pca":
         points, shares = principal(matrix, 2, seed)
-        wide = np.zeros((len(matrix), 2), np.float32)
-        wide[:, : points.shape[1]] = points
+        wide = np.pad(points, [(0, 0), (0, 2 - points.shape[1])])
         return Plane(wide, f"first two principal components, {shares.sum():.0%} of the variance")
     tsne = require("sklearn.manifold", "plots", "t-SNE").TSNE
     perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast._io.atomic_file import write_text
-from elmo_fast.embed.layers import Layers, combined_width, layer_number
-from elmo_fast.embed.sentence_vectors import run_batches
+from elmo_fast.embed.layers import Layers, layer_number
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
-from elmo_fast.modules import BiLM
-from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.pictures.reduction import FEWEST, METHODS, principal, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.text.sources import TextFile
 
@@ -87,7 +87,7 @@ def occurrence_vectors(
         embedder: an ElmoEmbedder; each sentence runs by itself, whether it carries state or not.
         layer: "top", or a number from 0 (0 has no context).
         batch_size: sentences per batch.
-        progress: called with the number of tokens of each finished batch.
+        progress: called with the number of tokens of each sentence.
 
     Raises: ElmoFastError.
     """
@@ -105,19 +105,18 @@ def token_vectors(
 ) -> npt.NDArray[np.float32]:
     """Return the vector of each token in its sentence, the layers side by side, [N, W]; equal sentences run once.
 
-    occurrences: have `tokens` and `place`, as Occurrence; layers, batch_size: as in run_batches; progress: as in
-    occurrence_vectors.
+    occurrences: have `tokens` and `place`, as Occurrence; layers, batch_size: as in TokenVectors; progress: called with
+    the number of tokens of each sentence.
     """
     rows: dict[tuple[str, ...], list[int]] = {}
     for row, one in enumerate(occurrences):
         rows.setdefault(tuple(one.tokens), []).append(row)
-    sentences = list(rows)
-    out = np.empty((len(occurrences), combined_width(layers, bilm.num_layers, bilm.get_output_dim())), np.float32)
-    for batch in run_batches(bilm, sentences, layers, batch_size=batch_size):
-        for index, vectors in zip(batch.indices, batch.vectors(side_by_side=True), strict=True):
-            for row in rows[sentences[index]]:
-                out[row] = vectors[occurrences[row].place]
-        progress(sum(map(len, batch.sentences)))
+    embed = TokenVectors(bilm, layers, batch_size=batch_size)
+    out = np.empty((len(occurrences), embed.width), np.float32)
+    for sentence, vectors in zip(rows, embed(list(rows)), strict=True):
+        for row in rows[sentence]:
+            out[row] = vectors[occurrences[row].place]
+        progress(len(sentence))
     return out
 
 
@@ -185,8 +184,7 @@ def senses_of(
     # t-SNE needs four occurrences that differ.
     if method in METHODS and (len(vectors) < FEWEST[method] or not rows.any()):
         method = "pca"
-    one = Plane(np.zeros((1, 2), np.float32), "one occurrence")
-    points, how = one if len(vectors) == 1 else to_plane(vectors, method, seed)
+    points, how = to_plane(vectors, method, seed)
     labels, silhouettes, chance = _clustered(rows, clusters, clustering, seed)
     sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")
@@ -403,8 +401,7 @@ def _sentence(occurrence: Occurrence) -> str:
 def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
     """Return the points as SVG, in pixels, y downwards; both axes are stretched to fill the picture."""
     low, high = senses.points.min(axis=0), senses.points.max(axis=0)
-    spread = np.where(high > low, high - low, 1.0)
-    share = np.where(high > low, (senses.points - low) / spread, 0.5)
+    share = np.divide(senses.points - low, high - low, np.full_like(senses.points, 0.5), where=high > low)
     share[:, 1] = 1 - share[:, 1]
     rows = []
     for index, (x, y) in enumerate(MARGIN + share * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)):
@@ -412,8 +409,8 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
         colour, marker = looks(cluster)
         sentence = html.escape(" ".join(occurrences[index].tokens))
         rows.append(
-            f'<g class="point c{cluster}" data-cluster="{cluster}" transform="translate({x:.1f} {y:.1f})" '
-            f'style="color:{colour}" tabindex="{0 if index == 0 else -1}" role="img" '
+            f'<g class="point c{cluster}" transform="translate({x:.1f} {y:.1f})" style="color:{colour}" '
+            f'tabindex="{0 if index == 0 else -1}" role="img" '
             f'aria-label="cluster {cluster + 1}: {sentence}"><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)

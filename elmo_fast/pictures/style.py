@@ -16,7 +16,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5
 GREY = "#6b6b6b"
 IMAGE_FORMATS = ("png", "pdf", "svg")
 DPI = 130
-MOST_COLUMNS = 4  # of a legend
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -47,12 +46,11 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
 
 def write_picture(picture: Callable[[], Any], path: str | os.PathLike[str], texts: Iterable[str]) -> None:
     """Write the figure that `picture` draws, in fonts that have the characters of the texts."""
-    format_of(path)
     with fonts_for(texts, stacklevel=5):
         save(picture(), path)
 
 
-def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLUMNS, **settings: Any) -> None:
+def legend_below(figure: Any, fontsize: float = 9, most_columns: int = 4, **settings: Any) -> None:
     """Add one legend of all axes below them, in as many columns as fit; the figure grows by the legend's height.
 
     An entry that is wider than the figure is shortened in its middle. settings: of matplotlib's Figure.legend.
@@ -100,14 +98,13 @@ def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
     missing = {c for c in characters if c.isprintable() and not c.isspace()}
     missing -= _characters(font_manager.findfont(font_manager.FontProperties(family=["sans-serif"])))
     chosen: list[str] = []
-    regular = [font for font in font_manager.fontManager.ttflist if font.style == "normal" and font.weight == 400]
-    # matplotlib's own font of last resort has a box for every character.
-    fonts = sorted({font.name: font.fname for font in regular if not font.name.startswith("Last Resort")}.items())
-    while missing and (best := max(fonts, key=lambda font: len(missing & _characters(font[1])))):
-        if missing.isdisjoint(has := _characters(best[1])):
-            break
-        chosen.append(best[0])
-        missing -= has
+    fonts = font_manager.fontManager.ttflist
+    for font in sorted(fonts, key=lambda font: (-len(missing and missing & _characters(font.fname)), font.name)):
+        # matplotlib's own font of last resort has a box for every character.
+        regular = font.style == "normal" and font.weight == 400 and not font.name.startswith("Last Resort")
+        if regular and missing & _characters(font.fname):
+            chosen.append(font.name)
+            missing -= _characters(font.fname)
     return chosen, missing
 
 
@@ -125,8 +122,7 @@ def _characters(path: str) -> frozenset[str]:
 def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:
     """Remove the frame above and to the right; title at the left, faint grid along `grid`: "both", "x", "y" or None."""
     axes.spines[["top", "right"]].set_visible(False)
-    if title:
-        axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, fontsize=10, loc="left")
     if grid is not None:
         axes.grid(axis=grid, alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)

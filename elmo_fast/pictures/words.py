@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.floating]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
-def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Box | None]:
+def place_labels(points: Floats, sizes: Sequence[Any], bounds: Box) -> list[Box | None]:
     """Find a place for each label, in their order, or None if there is no room; deterministic.
 
     Args:
@@ -147,18 +147,12 @@ def picture(
 def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Box | None]:
     """Write the texts next to the first len(texts) points where there is room; return the place of each, in pixels."""
     axes.get_xlim()  # the limits are computed when asked for, not when the transform is
-    pixels = axes.transData.transform(points)
-    sizes = []
-    for text in texts:
-        artist = axes.text(0, 0, shown(text), fontsize=FONT)
-        extent = artist.get_window_extent()
-        artist.remove()
-        sizes.append((extent.width + 2 * MARGIN, extent.height + 2 * MARGIN))
-    labels = place_labels(pixels, sizes, axes.get_window_extent().extents)
-    to_data = axes.transData.inverted().transform
-    looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
-    for text, label, pixel in zip(texts, labels, pixels, strict=False):
-        if label is not None:
-            offset = (np.add(label[:2], label[2:]) / 2 - pixel) * 72 / axes.figure.dpi
-            axes.annotate(shown(text), to_data(pixel), offset, **looks, annotation_clip=False)
+    artists = [axes.text(0, 0, shown(text), fontsize=FONT, ha="center", va="center") for text in texts]
+    sizes = [artist.get_window_extent().size + 2 * MARGIN for artist in artists]
+    labels = place_labels(axes.transData.transform(points), sizes, axes.get_window_extent().extents)
+    for artist, label in zip(artists, labels, strict=True):
+        if label is None:
+            artist.remove()
+        else:
+            artist.set_position(axes.transData.inverted().transform(np.add(label[:2], label[2:]) / 2))
     return labels

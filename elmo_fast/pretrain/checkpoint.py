@@ -92,21 +92,16 @@ class RunPosition:
     train_bilm: bool = True
 
 
+# What stays the same in a run, besides batch_size (rows), the model's options and the text.
+FIXED = ("unroll_steps", "seed", "shuffle", "optimiser", "loss", "train_bilm")
+
+
 def identity(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
     """Return the fields of RunPosition that identify a run."""
-    optimizer = config.optimizer
-    return {
-        "fingerprint": corpus.fingerprint,
-        "rows": optimizer.batch_size,
-        "unroll_steps": optimizer.unroll_steps,
-        "seed": config.run.seed,
-        "shuffle": config.data.shuffle,
-        "optimiser": optimizer.optimiser,
-        "model": dataclasses.asdict(config.model),
-        "vocabulary": corpus.vocabulary.digest,
-        "loss": optimizer.loss,
-        "train_bilm": config.run.train_bilm,
-    }
+    flat = config.flat()
+    text = {"fingerprint": corpus.fingerprint, "vocabulary": corpus.vocabulary.digest}
+    model = {"rows": config.optimizer.batch_size, "model": dataclasses.asdict(config.model)}
+    return text | model | {name: flat[name] for name in FIXED}
 
 
 class _PositionFile(TypedDict):

@@ -89,11 +89,6 @@ class DataConfig:
         """How tables are read."""
         return {"format_in": self.format_in, "column": self.column, "split": self.split}
 
-    @property
-    def has_heldout(self) -> bool:
-        """Whether there is text to evaluate on."""
-        return self.heldout_prefix is not None or self.heldout_share > 0
-
 
 @dataclass
 class OptimizerConfig:
@@ -253,24 +248,17 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _model_complaints(model: ModelConfig) -> list[str]:
-    sentences = []
-    slots = model.max_characters_per_token
-    filters = [] if model.filters is None else model.filters  # as a line `filters:` without a value gives
-    if not filters:
-        sentences.append("filters must hold at least one [width, number]; got none")
-    sentences += [
-        f"filters must be [width of 1 to max_characters_per_token={slots}, number above 0]; got {pair}"
-        for pair in filters
-        if len(pair) != 2 or not all(_is_count(n) for n in pair) or pair[0] > slots
-    ]
+def complaints(config: PretrainConfig) -> list[str]:
+    """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
+    sentences = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
+    model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
+    slots, filters = model.max_characters_per_token, model.filters or []  # None of a line `filters:` without a value
+    wrong = [pair for pair in filters if len(pair) != 2 or not all(map(_is_count, pair)) or pair[0] > slots]
+    if wrong or not filters:
+        wanted = f"one or more [width of 1 to max_characters_per_token={slots}, number above 0]"
+        sentences.append(f"filters must be {wanted}; got {wrong or 'none'}")
     if _is_count(model.dim) and _is_count(model.projection_dim) and model.projection_dim > model.dim:
         sentences.append(f"projection_dim must not exceed dim={model.dim}; got {model.projection_dim}")
-    return sentences
-
-
-def _file_complaints(data: DataConfig) -> list[str]:
-    sentences = []
     if not data.train_prefix:
         sentences.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
     for name in ("train_prefix", "heldout_prefix"):
@@ -279,28 +267,13 @@ def _file_complaints(data: DataConfig) -> list[str]:
             sentences.append(f"{name} must match at least one file; {pattern!r} matches none")
     if data.vectors_file is not None and not pathlib.Path(data.vectors_file).is_file():
         sentences.append(f"vectors_file must exist; got {data.vectors_file!r}")
-    return sentences
-
-
-def complaints(config: PretrainConfig) -> list[str]:
-    """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    sentences = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
-    sentences += _model_complaints(config.model) + _file_complaints(config.data)
-    model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
-    if model.input == "vectors":
-        if data.vectors_file is None:
-            sentences.append("vectors_file must name the vectors of input: vectors; got nothing")
-        if run.init_from is not None:
-            sentences.append(
-                "input: vectors creates a new table, and init_from brings one; give input: words with init_from"
-            )
-    else:
-        if data.vectors_file is not None:
-            sentences.append(
-                f"vectors_file goes with input: vectors; got {data.vectors_file!r} with input: {model.input}"
-            )
-        if not model.train_vectors:
-            sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
+    if (model.input == "vectors") != (data.vectors_file is not None):
+        given = f"vectors_file {data.vectors_file!r} with input: {model.input}"
+        sentences.append(f"vectors_file must name the vectors of input: vectors, and goes with it alone; got {given}")
+    if model.input == "vectors" and run.init_from is not None:
+        sentences.append("input: vectors creates a new table, and init_from brings one; give input: words instead")
+    if model.input != "vectors" and not model.train_vectors:
+        sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
     if not run.train_bilm and run.init_from is None:
         sentences.append("train_bilm: false keeps the biLM of init_from, which must name a model; got nothing")
     if run.prefix is not None and run.init_from is None:
@@ -313,7 +286,7 @@ def complaints(config: PretrainConfig) -> list[str]:
     if data.heldout_prefix is not None and data.heldout_share:
         sentences.append("heldout_prefix and heldout_share both name the text to evaluate on; give one of them")
     for name, is_set in (("keep_best", run.keep_best), ("patience", run.patience is not None)):
-        if is_set and not data.has_heldout:
+        if is_set and data.heldout_prefix is None and not data.heldout_share:
             sentences.append(f"{name} compares perplexities of heldout_prefix, which must name text; got nothing")
     if not run.save_dir:
         sentences.append("save_dir must name the folder to write to; got nothing")

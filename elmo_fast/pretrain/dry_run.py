@@ -19,7 +19,7 @@ from elmo_fast.pretrain.config import PretrainConfig, validate
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.processes import join_processes, local_device
 from elmo_fast.pretrain.run import Run
-from elmo_fast.pretrain.trainer import LONGEST_UNSAVED, TRAINED_PER_EVALUATED, Trainer
+from elmo_fast.pretrain.trainer import LONGEST_UNSAVED, Trainer
 
 # Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.
 # The first steps allocate memory and fill caches, and a processor that was idle is faster for a moment.
@@ -56,7 +56,7 @@ def dry_run(
                 warm_up, _, _ = _timed(trainer, WARM_UP_STEPS, WARM_UP_SECONDS)
                 steps, seconds, words = _timed(trainer, MEASURED_STEPS, MEASURED_SECONDS)
                 if processes.leads:  # the folder is there until the leader has said all
-                    for line in (_steps(trainer), _memory(trainer), _disk(trainer, save_dir)):
+                    for line in (_steps(trainer), *_room(trainer, save_dir)):
                         run.say(line)
                     run.say(_speed(trainer, warm_up, steps, seconds, words))
         finally:
@@ -75,45 +75,31 @@ def _timed(trainer: Trainer, most: int, limit: float) -> tuple[int, float, int]:
 
 def _steps(trainer: Trainer) -> str:
     """Describe the steps, checkpoints and evaluations of a run."""
-    data, run, optimizer, total = (
-        trainer.config.data,
-        trainer.config.run,
-        trainer.config.optimizer,
-        trainer.progress.total_steps,
-    )
-    parts = [f"{total:,} steps, {trainer.stream.steps_per_epoch:,} per epoch"]
+    run = trainer.config.run
+    parts = [f"{trainer.progress.total_steps:,} steps, {trainer.stream.steps_per_epoch:,} per epoch"]
     if run.max_seconds:
         parts[0] += f", or {duration(run.max_seconds)}"
-    rows = trainer.processes.assign_rows(optimizer.batch_size)[1]
-    if rows < optimizer.batch_size:
+    if trainer.processes.distributed:
+        rows = trainer.processes.assign_rows(trainer.config.optimizer.batch_size)[1]
         parts.append(f"{rows} rows in each of {trainer.processes.size} processes")
     parts.append(f"a checkpoint every {run.checkpoint_interval:,} steps or {duration(LONGEST_UNSAVED)}")
-    if data.has_heldout:
+    if trainer.heldout is not None:
         seconds = trainer.evaluation_seconds
-        longer = f"{TRAINED_PER_EVALUATED} times what an evaluation takes, if that is longer"
-        whichever = f" or {duration(seconds)} ({longer}), whichever comes first," if seconds else ""
+        sooner = f" or {duration(seconds)}" if seconds else ""
         ends = f", at most {run.patience:,} times without a better perplexity" if run.patience else ""
-        parts.append(f"held-out text every {trainer.evaluation_steps:,} steps{whichever} and at the end{ends}")
+        parts.append(f"held-out text every {trainer.evaluation_steps:,} steps{sooner} and at the end{ends}")
     return f"plan   {' | '.join(parts)}"
 
 
-def _memory(trainer: Trainer) -> str:
-    """Describe the memory that the steps took, all that this process holds included."""
-    peak: int | None
-    left: int | None
+def _room(trainer: Trainer, save_dir: pathlib.Path) -> tuple[str, str]:
+    """Describe the memory that the steps took, all that this process holds included, and the room of the run's files.
+
+    That is told by the tensors that it would save.
+    """
+    numbers: tuple[int | None, ...] = resident(peak=True), available()
     if trainer.device.type == "cuda":
-        peak, left = torch.cuda.max_memory_allocated(trainer.device), torch.cuda.mem_get_info(trainer.device)[0]
-    else:
-        peak, left = resident(peak=True), available()
-    unknown = "not known on this system"
-    return (
-        f"memory {unknown if peak is None else size(peak)} per process at the peak of these steps; "
-        f"{unknown if left is None else size(left)} more are free on this machine"
-    )
-
-
-def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
-    """Describe the room that the run's files take, by the tensors that it would save."""
+        numbers = torch.cuda.max_memory_allocated(trainer.device), torch.cuda.mem_get_info(trainer.device)[0]
+    peak, left = ("not known on this system" if each is None else size(each) for each in numbers)
     run, model = trainer.config.run, trainer.model.checkpoint_state().values()
     sums = (each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each))
     weights, rows = sum(each.nbytes for each in model), sum(each.nbytes for each in trainer.state or ())
@@ -122,7 +108,8 @@ def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + weights + text
     free = free_bytes(save_dir)
-    return (
+    memory = f"memory {peak} per process at the peak of these steps; {left} more are free on this machine"
+    return memory, (
         f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each"
         + (f", the prepared text {size(text)}" if text else "")
         + f"; {size(free)} are free"

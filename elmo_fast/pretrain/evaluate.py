@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,6 @@ from elmo_fast.ops._packed import owned_weights
 from elmo_fast.pretrain.language_model import GAP, LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.text.vocabulary import MARKERS
-
-# Bound of the logits in memory at a time, in bytes.
-EVALUATED_AT_ONCE = 32 << 20
-# Rows and tokens per row and step, where a caller gives no other numbers.
-ROWS, STEPS = 256, 20
 
 
 def perplexity(loss: float) -> float:
@@ -74,9 +70,8 @@ def evaluate(
     model: LanguageModel,
     corpus: Corpus,
     *,
-    batch_size: int = ROWS,
-    unroll_steps: int = STEPS,
-    chunk_bytes: int = EVALUATED_AT_ONCE,
+    batch_size: int = 256,
+    unroll_steps: int = 20,
     per_sentence: bool = False,
     progress: Callable[[int], None] | None = None,
     processes: Processes | None = None,
@@ -84,9 +79,9 @@ def evaluate(
     """Perplexity of a text in its order; dropout is off, every row starts from a zero state and carries it to its end.
 
     corpus: encoded with the vocabulary the model was trained with; batch_size: rows, at most one per sentence, each its
-    own part of the text, so another number gives a slightly different figure; chunk_bytes: bound of the
-    logits in memory at a time; per_sentence: return the losses of each sentence too (16 bytes a word); progress: called
-    with the words of each step; processes: the processes that share the rows, and all get the figures.
+    own part of the text, so another number gives a slightly different figure; per_sentence: return the losses of each
+    sentence too (16 bytes a word); progress: called with the words of each step; processes: the processes that share
+    the rows, and all get the figures.
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
@@ -99,20 +94,13 @@ def evaluate(
     each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)
     first, last = (number * rows // processes.size for number in (processes.rank, processes.rank + 1))
     if first < last:  # there may be more processes than rows
-        stream = Stream(
-            corpus,
-            rows,
-            unroll_steps,
-            seed=None,
-            first_row=first,
-            row_count=last - first,
-            ahead=device.type != "cpu",
-        )
+        own: dict[str, Any] = {"first_row": first, "row_count": last - first, "ahead": device.type != "cpu"}
+        stream = Stream(corpus, rows, unroll_steps, seed=None, **own)
         bounds = stream.row_bounds[first : last + 1]
         training = model.training
         model.eval()
         try:
-            for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
+            for step, (batch, losses) in enumerate(_losses(model, stream)):
                 total += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
                     # The positions in the text of the filled places, row by row, forward and backward, [2, n].
@@ -134,7 +122,7 @@ def evaluate(
     return Perplexity(ahead, back, corpus.positions, model.loss.explanation, corpus.sentences, sentences=sentences)
 
 
-def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
+def _losses(model: LanguageModel, stream: Stream) -> Iterator[tuple[StreamBatch, Tensor]]:
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
     device = model.softmax_weight.device
     reader, state, steps = make_input_reader(model.options, stream.corpus, device), None, stream.unroll_steps
@@ -152,7 +140,7 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
             filled = np.flatnonzero(np.arange(steps) < batch.filled[:, None])
             index = torch.from_numpy(filled).to(device)
             hidden, targets = hidden.index_select(1, index), targets.index_select(1, index)
-        losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
+        losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten())
         yield batch, losses.view_as(targets)
 
 

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from elmo_fast.ops._table_rows import coalesced_at_once
 from elmo_fast.pretrain.processes import Processes
 
 Between = Iterator[Callable[[], object]]
@@ -30,11 +29,12 @@ class Exchange:
     Its functions launch what a CUDA graph can hold, and yield what it cannot: the collectives. On a GPU nothing waits
     on the host: all sizes are known before. The sums are in memory that stays allocated.
 
-    memory: of dense gradients, from step to step.
+    memory: of dense gradients, from step to step; at_once: whether rows of tables are merged as they are computed, so
+    that the host knows their number.
     """
 
-    def __init__(self, processes: Processes, memory: dict[object, Tensor]) -> None:
-        self.processes, self.memory = processes, memory
+    def __init__(self, processes: Processes, memory: dict[object, Tensor], at_once: bool) -> None:
+        self.processes, self.memory, self.at_once = processes, memory, at_once
         self._ready: list[Tensor] = []
         self._pending: list[dist.Work] = []
 
@@ -53,33 +53,27 @@ class Exchange:
         if own:
             yield lambda: [dist.all_gather(list(into), ids) for into, ids in zip(everyone, own, strict=True)]
         for table, ids in zip(sparse, everyone, strict=True):
-            self._ready += _rows_of_union(table, ids.flatten())
+            self._ready += _rows_of_union(table, ids.flatten(), self.at_once)
         self._ready += self._together(dense)
 
-    def start(self) -> Between:
-        """Start the sums of what was added, while what follows is launched."""
-        if self._ready:
-            ready, self._ready = self._ready, []
-            yield lambda: self._sum(ready)
+    def start(self, wait: bool = False) -> Between:
+        """Start the sums of what was added, while what follows is launched.
 
-    def finish(self) -> Between:
-        """Let what follows wait for all sums: on a GPU its launches, elsewhere the host."""
-        if self.processes.distributed:
+        wait: let what follows wait for all sums: on a GPU its launches, elsewhere the host.
+        """
+        if self.processes.distributed and (self._ready or wait):
             ready, self._ready = self._ready, []
-            yield lambda: self._wait(ready)
+            yield lambda: self._sum(ready, wait)
 
-    def _sum(self, tensors: Sequence[Tensor]) -> None:
+    def _sum(self, tensors: Sequence[Tensor], wait: bool) -> None:
         self._pending += [dist.all_reduce(each, async_op=True) for each in tensors]
-
-    def _wait(self, tensors: Sequence[Tensor]) -> None:
-        self._sum(tensors)
-        while self._pending:
+        while wait and self._pending:
             self._pending.pop(0).wait()
 
     def _ids(self, table: Table) -> Tensor:
         """Return the ids of this process's rows, of the same number in all processes."""
         ids = _gradients(table.parameters)[0]._indices()[0]
-        if not coalesced_at_once(ids.device):
+        if not self.at_once:
             return ids.contiguous()
         missing = self.processes.max_(len(ids)) - len(ids)
         return torch.cat([ids, ids.new_full((missing,), table.parameters[0].shape[0])])
@@ -101,14 +95,13 @@ def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def _rows_of_union(table: Table, everyone: Tensor) -> list[Tensor]:
+def _rows_of_union(table: Table, everyone: Tensor, at_once: bool) -> list[Tensor]:
     """Make the gradients rows of all ids that any process used; return these rows, which the sum is still missing.
 
-    everyone: ids of all processes. On the CPU the rows of the union; elsewhere the host does not know their number, and
-    ids after the last are V, which no update takes for a word.
+    everyone: ids of all processes. Without `at_once` the host does not know how many the union has, and ids after the
+    last are V, which no update takes for a word.
     """
     words = table.parameters[0].shape[0]
-    at_once = coalesced_at_once(everyone.device)
     if at_once:
         union = everyone.unique()
         union = union[union < words]

@@ -22,7 +22,7 @@ from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT, WORD_EMBEDDING
 from elmo_fast.checkpoints.tensor_bundle import INDEX
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import WordEncoder
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel, architecture_of
 from elmo_fast.pretrain.optimizer import AdaGrad
@@ -81,13 +81,12 @@ class Origin:
             report(f"init   from {self.folder}: all rows of the input and of the softmax's tree are kept, and the tree")
             return
         of_words = not (was.table_is_tree or now.table_is_tree)
-        old = {name: tensor for name, tensor in bilm_part(self.weights).items() if name != SOFTMAX_COUNTS}
+        left_out = SOFTMAX_COUNTS if of_words else "softmax."
+        old = {name: tensor for name, tensor in bilm_part(self.weights).items() if not name.startswith(left_out)}
         generator, width = torch.Generator().manual_seed(seed), model.softmax_weight.shape[1]
         rows = torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator)
         new = {SOFTMAX_WEIGHT: rows, SOFTMAX_BIAS: torch.full_like(rows[:, 0], float(model.softmax_bias.detach()[0]))}
-        if not of_words:
-            old = {name: tensor for name, tensor in old.items() if not name.startswith("softmax.")}
-            new = {}
+        new = new if of_words else {}
         if isinstance(model.bilm.encoder, WordEncoder):
             bound = math.sqrt(6 / (words + (vectors := model.bilm.encoder.output_dim)))
             table = torch.empty(words + 1, vectors, device="cpu").uniform_(-bound, bound, generator=generator)
@@ -146,13 +145,11 @@ def _vocabulary_of(
     folder: pathlib.Path, weights: State, options: ElmoOptions, vocab_file: str | None
 ) -> Vocabulary | None:
     """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must be of as many words."""
-    file = file_beside(folder)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]
-    if rows and file is None and vocab_file:
-        file = pathlib.Path(vocab_file)
-    if not file:
-        if not rows:
-            return None
+    file = file_beside(folder) or (vocab_file if rows else None)
+    if file is None and not rows:
+        return None
+    if file is None:
         raise ElmoFastError(
             f"init_from: the vocabulary of {rows[0]:,} words that the model was trained with is missing; put it into "
             "the model's folder as vocab.txt"

@@ -26,10 +26,11 @@ from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WE
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.streams import DistinctWords
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules import BiLM, CharacterEncoder, WordEncoder
-from elmo_fast.modules.character_encoder import WordCache
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.character_encoder import CharacterEncoder, WordCache
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import loss_of
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.text import Vocabulary, checked_sentences
@@ -410,8 +411,4 @@ def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device
     if options.char_cnn is not None:
         return corpus.types.characters(options.char_cnn.max_characters_per_token, device)
     size, unknown = len(corpus.vocabulary), corpus.vocabulary.unk
-
-    def word_ids(types: Tensor) -> Tensor:
-        return types.masked_fill(types >= size, unknown) + 1
-
-    return word_ids
+    return lambda types: types.masked_fill(types >= size, unknown) + 1

@@ -1,15 +1,15 @@
 """What a run reports, from one of its processes: averages over steps as lines of text, metrics.jsonl, TensorBoard."""
 
+import contextlib
 import errno
 import json
 import os
 import pathlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elmo_fast._runtime.progress import METRICS_FILE, duration
@@ -38,14 +38,14 @@ class TrainingProgress:
     ) -> None:
         self.total_steps, self.max_seconds, self.perplexity_name = total_steps, max_seconds, perplexity_name
         self.step, self.words, self._first_step, self._before = 0, 0, 0, 0.0
-        self._results: list[tuple[float | Tensor, float | Tensor, float | Tensor]] = []
+        self._results: list[Sequence[float | Tensor]] = []
         self._words, self._waited = 0, 0.0
         self.start()
 
     def resume(self, at: RunPosition) -> None:
         """Continue from what earlier processes of the run have done."""
         self.step, self.words, self._first_step, self._before = at.step, at.words, at.step, at.seconds
-        self._results = [(forward, backward, norm) for forward, backward, norm in at.unreported]
+        self._results = list(at.unreported)
 
     def start(self) -> None:
         """Set the clock of this process to zero."""
@@ -71,13 +71,9 @@ class TrainingProgress:
 
     @property
     def unreported(self) -> list[list[float]]:
-        """Losses and norm of each step since the last report; of steps on a GPU all are read at once, and once."""
-        tensors = [number.double() for result in self._results for number in result if isinstance(number, Tensor)]
-        read = iter(torch.stack(tensors).tolist() if tensors else ())
-        numbers = [
-            [next(read) if isinstance(each, Tensor) else float(each) for each in result] for result in self._results
-        ]
-        self._results = [(forward, backward, norm) for forward, backward, norm in numbers]
+        """Losses and norm of each step since the last report; of steps on a GPU each is read once."""
+        numbers = [[float(each) for each in result] for result in self._results]
+        self._results = list(numbers)
         return numbers
 
     def report(self, *, partial: bool = False) -> dict[str, Any]:
@@ -115,8 +111,7 @@ class TrainingProgress:
         left = left if limit is None else max(0.0, min(left, limit - seconds))
         memory, perplexity = row.get("memory_bytes"), ""
         if self.perplexity_name is not None:
-            kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"
-            perplexity = f"{kind} perplexity {min(row[self.perplexity_name], 1e9):8.1f} | "
+            perplexity = f"{self.perplexity_name.replace('_', ' ')} {min(row[self.perplexity_name], 1e9):8.1f} | "
         return (
             f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | {perplexity}"
             f"gradient norm {row['gradient_norm']:6.2f} | "
@@ -130,7 +125,7 @@ class TrainingProgress:
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
-class RunLog:
+class RunLog(contextlib.AbstractContextManager["RunLog"]):
     """The log of one run.
 
     folder: of the run; say: takes each line for people; position: of the checkpoint that the run resumes from. Rows of
@@ -173,9 +168,6 @@ class RunLog:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         if resumes:
             self.write(event="resume", step=step)
-
-    def __enter__(self) -> "RunLog":
-        return self
 
     def __exit__(self, *error: object) -> None:
         for each in (self._file, self._board):

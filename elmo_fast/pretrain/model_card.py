@@ -4,6 +4,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from torch import Tensor
@@ -78,7 +79,9 @@ def model_card(
         layers=options.lstm.n_outputs + 1,
         width=2 * options.lstm.projection_dim,
         eval=", `elmo-fast eval`" if "softmax.bias" in state else "",
-        files=f"`elmo-fast download {name}` fetches the files" if on_hub else f"`--model {name}` names the folder",
+        files=f"`elmo-fast download {name}` fetches the files"
+        if on_hub
+        else f"`--model {quote(name)}` names the folder",
         package=elmo_fast.__version__ + (", with its extra `hub`" if on_hub else ""),
     )
     return (
@@ -111,7 +114,7 @@ def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
     rows["LSTM layers"] = f"{lstm.n_layers} per direction, {lstm.dim:,} cells projected to {lstm.projection_dim:,}"
     if lstm.joined:
         rows["LSTM layers"] += " after the last; each reads both directions of the one below"
-    rows["clips"] = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
+    rows["clips"] = "cell {}, projection {}".format(*(clip or "none" for clip in lstm.clips))
     rows["skip connections"] = "yes" if lstm.use_skip_connections else "no"
     rows["vectors"] = f"{lstm.n_outputs + 1} layers of {2 * lstm.projection_dim:,} numbers per word"
     rows["weights"] = f"{_count(state, ('_token_embedder.', '_elmo_lstm.', '_word_embedding.')):,}"

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     RowOrder,
     adagrad_,
@@ -16,7 +18,7 @@ from elmo_fast.ops import (
     row_order,
     square_norm,
 )
-from elmo_fast.ops._table_rows import coalesced
+from elmo_fast.ops._table_rows import coalesced, coalesced_at_once
 from elmo_fast.pretrain.config import OptimizerConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 
@@ -35,7 +37,6 @@ class AdaGrad(torch.optim.Adagrad):
     before the first step with a scale.
     """
 
-    backend = "auto"
     skipped: Tensor | None = None
 
     def __init__(
@@ -46,18 +47,25 @@ class AdaGrad(torch.optim.Adagrad):
         *,
         backend: str = "auto",
     ) -> None:
-        trained = list(params)
-        super().__init__(
-            trained,
-            lr=learning_rate,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=0.0,
-            fused=True if all(p.device.type == "cpu" for p in trained) else None,
-        )
+        super().__init__(params, learning_rate, initial_accumulator_value=initial_accumulator_value, eps=0.0)
         self.backend = backend
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state as torch does; ElmoFastError for one with an ε, a decay or `maximize`, which no update here has.
+
+        The learning rate and the sums are the state's.
+        """
+        names = ("eps", "lr_decay", "weight_decay", "maximize")
+        for group in state_dict["param_groups"]:
+            if foreign := {name: group[name] for name in names if group.get(name)}:
+                raise ElmoFastError(
+                    f"state_dict must be of elmo_fast's AdaGrad, without {', '.join(names)}; got {foreign}: go on with "
+                    "torch.optim.Adagrad, or give this one the sums alone"
+                )
+        super().load_state_dict(state_dict)
+
     @torch.no_grad()
-    def step(self, *, scale: Tensor | float | None = None) -> None:  # type: ignore[override]
+    def step(self, *, scale: Tensor | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient; gradients are left as they are. scale: as of `update`."""
         self.update(scale=scale)
         self.count_step()
@@ -71,48 +79,35 @@ class AdaGrad(torch.optim.Adagrad):
     def update(
         self,
         *,
-        scale: Tensor | float | None = None,
+        scale: Tensor | None = None,
         orders: Mapping[Tensor, RowOrder] | None = None,
         rates: Tensor | None = None,
     ) -> None:
         """Update as `step`, which also counts; a function of tensors that a CUDA graph can hold.
 
-        scale: factor of all gradients, a number or a [] tensor on their device; a tensor that is not finite leaves all
-        weights as they are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already
-        computed; rates: learning rate of each group, [G] float32 on the device, None: that of the group.
+        scale: factor of all gradients, [] on their device; one that is not finite leaves all weights as they are and is
+        counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already computed; rates: learning rate of
+        each group, [G] float32 on the device, None: that of the group.
         """
-        if isinstance(scale, Tensor):
+        if scale is not None:
             if self.skipped is None:
                 self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
             self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
         numbers = [group["lr"] for group in self.param_groups] if rates is None else rates.unbind(0)
         for group, rate in zip(self.param_groups, numbers, strict=True):
             trained = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if trained and trained[0].device.type != "cpu" and not isinstance(rate, Tensor):
-                rate = torch.full((), rate, dtype=torch.float32, device=trained[0].device)  # once for all
             dense = list[tuple[Tensor, Tensor, Tensor]]()
             for parameter in trained:
                 accumulator, gradient = self.state[parameter]["sum"], parameter.grad
                 if gradient.is_sparse:
                     ids, rows = gradient._indices()[0], gradient._values()
-                    order, factor = (orders or {}).get(parameter), _factor(scale, gradient)
-                    adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
+                    order = (orders or {}).get(parameter)
+                    adagrad_rows_(parameter, accumulator, ids, rows, rate, scale, order=order, backend=self.backend)
                 else:
                     dense.append((parameter, accumulator, gradient))
             if dense:
                 weights, sums, gradients = (list(column) for column in zip(*dense, strict=True))
-                adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
-
-
-def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
-    """Return the scale as a tensor; a number of the host's in the gradient's dtype."""
-    return torch.tensor(scale, dtype=gradient.dtype, device=gradient.device) if isinstance(scale, float) else scale
-
-
-def is_launched(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether `clip_and_update` takes the optimizer's steps: AdaGrad on a GPU, or by a named backend."""
-    on_device = any(each.device.type != "cpu" for group in optimizer.param_groups for each in group["params"])
-    return isinstance(optimizer, AdaGrad) and (on_device or optimizer.backend != "auto")
+                adagrad_(weights, sums, gradients, rate, scale, backend=self.backend)
 
 
 @torch.no_grad()
@@ -125,10 +120,14 @@ def clip_and_update(
 ) -> Tensor:
     """Do what `clip_and_step` does, but count no step, as a function of tensors; return the norm, [].
 
-    The host reads nothing: `AdaGrad.skipped` counts the updates left out. Gradients stay unchanged. rates: as of
-    `AdaGrad.update`; tables: parameters whose gradients have the same ids, which are then sorted once.
+    The host reads nothing of a GPU: `AdaGrad.skipped` counts the updates left out. It scales as it updates, not in a
+    pass of its own. rates: as of `AdaGrad.update`; tables: parameters whose gradients have the same ids, which are then
+    sorted once.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
+    for parameter in trained if optimizer.backend == "auto" else ():  # merged once, for norm and update
+        if (gradient := parameter.grad) is not None and gradient.is_sparse and coalesced_at_once(gradient.device):
+            parameter.grad = coalesced(gradient)
     total, orders = _global_norm(trained, optimizer.backend, tables)
     optimizer.update(scale=clip_scale(total, max_norm), orders=orders, rates=rates)
     return total
@@ -142,23 +141,16 @@ def clip_and_step(
 ) -> float:
     """Update with all gradients scaled by `max_norm / max(norm, max_norm)`; return the norm before the clip.
 
-    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows,
-    and is left coalesced. Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of
-    its own. The host reads the norm.
+    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows.
+    Without a finite norm the update is left out. The host reads the norm.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    for parameter in trained:
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = coalesced(parameter.grad)
     norm = float(_global_norm(trained, "auto")[0])
-    scale = max_norm / norm if norm > max_norm else None
     if not math.isfinite(norm):
         return norm
-    if isinstance(optimizer, AdaGrad):
-        optimizer.step(scale=scale)
-        return norm
-    if scale is not None:
-        torch._foreach_mul_([p.grad._values() if p.grad.is_sparse else p.grad for p in trained], scale)  # type: ignore
+    if norm > max_norm:
+        gradients: Any = [p.grad._values() if p.grad.is_sparse else p.grad for p in trained]  # type: ignore[union-attr]
+        torch._foreach_mul_(gradients, max_norm / norm)
     optimizer.step()
     return norm
 

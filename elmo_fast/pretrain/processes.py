@@ -15,9 +15,6 @@ from elmo_fast._runtime.process import rank_of_torchrun
 from elmo_fast.errors import ElmoFastError
 
 Result = TypeVar("Result")
-# Options that each process may have in its own way, with the reason; all others must be equal, paths too: machines
-# share a file system, or have the same files under the same names.
-MAY_DIFFER = {"threads": "machines differ in their cores, and the number of threads changes no result"}
 # A process that waits this long for another one gives up; preparing a large corpus is the longest wait.
 PATIENCE = timedelta(hours=2)
 
@@ -101,12 +98,13 @@ class Processes:
     def check_same(self, values: Mapping[str, Any]) -> None:
         """Raise ElmoFastError in all processes if one of them has a different value of that name from the leader's.
 
-        values: name -> what decides the run, as text; those of MAY_DIFFER are not compared.
+        values: name -> what decides the run, as text. Paths too: machines share a file system, or have the same files
+        under the same names. Not "threads": machines differ in their cores, and the number changes no result.
         """
         if not self.distributed:
             return
         everyone: list[dict[str, str]] = [{} for _ in range(self.size)]
-        dist.all_gather_object(everyone, {name: str(each) for name, each in values.items() if name not in MAY_DIFFER})
+        dist.all_gather_object(everyone, {name: str(each) for name, each in values.items() if name != "threads"})
         leaders = everyone[0]
         for rank, others in enumerate(everyone):
             # Other versions may have other options.

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import torch
+import yaml
 
 import elmo_fast
 from elmo_fast._io.atomic_file import write_text
@@ -21,13 +22,14 @@ from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import fitting_loss
 from elmo_fast.pretrain.checkpoint import (
+    FIXED,
     BestEvaluation,
     TrainingState,
     finish_saves,
     identity,
     read_training_state,
 )
-from elmo_fast.pretrain.config import ModelConfig, OptimizerConfig, PretrainConfig, validate
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
     check_vocabulary_order,
     open_heldout_corpus,
@@ -122,12 +124,12 @@ class Run:
         validate(config)
         device, folder = local_device(str(device)), pathlib.Path(config.run.save_dir)
         with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
-            others = {"device": device.type, "the version of elmo_fast": elmo_fast.__version__}
-            processes.check_same(config.flat() | others)
+            processes.check_same(
+                config.flat() | {"device": device.type, "the version of elmo_fast": elmo_fast.__version__}
+            )
             processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
             if not processes.leads:  # the leader says the same
-                stack.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore", UserWarning)
+                stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
             say = report if processes.leads else lambda line: None
             processes.run_on_leader(lambda: finish_saves(folder))
             resumed = find_checkpoint_to_resume(folder, config.run.resume, say)
@@ -163,9 +165,17 @@ class Run:
             warn_of_unknown(heldout, "held-out text")
         self.config = self._complete_config(corpus)
         if self.resumed is None:
-            check_vocabulary_order(corpus, self.config.optimizer.loss)
-            for hint in [*corpus.hints, *_hints_of_filling(corpus, self.config.optimizer)]:
+            optimizer = self.config.optimizer
+            check_vocabulary_order(corpus, optimizer.loss)
+            for hint in corpus.hints:
                 self.say(hint)
+            rows, places = optimizer.batch_size, optimizer.batch_size * optimizer.unroll_steps
+            if corpus.positions < places:
+                self.say(
+                    f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have "
+                    f"at most {-(-corpus.positions // rows):,} words, and the model learns no longer context; lower "
+                    "batch_size"
+                )
         else:
             self.resumed = state_to_resume(self.resumed, self.config, corpus)
         return corpus, heldout
@@ -197,10 +207,15 @@ class Run:
         return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), run)
 
     def _saved_origin(self) -> str | None:
-        import yaml
-
         file = self.folder / CONFIG_FILE
-        origin: str | None = (yaml.safe_load(file.read_bytes()) or {}).get("init_from") if file.exists() else None
+        try:
+            values = yaml.safe_load(file.read_bytes()) if file.exists() else {}
+            origin: str | None = values.get("init_from")
+        except (yaml.YAMLError, AttributeError) as error:
+            raise ElmoFastError(
+                f"{file}: not the YAML that this run wrote, or damaged; restore or delete it: it is written again "
+                f"({' '.join(str(error).split())})"
+            ) from error
         return origin
 
     def build(self, corpus: Corpus, heldout: Corpus | None, on_metrics: OnMetrics | None = None) -> Trainer:
@@ -214,15 +229,15 @@ class Run:
         elif resumed is None and config.data.vectors_file is not None:
             load_word_vectors(model, vocabulary, config.data.vectors_file, seed=config.run.seed, report=self.say)
 
-        processes.run_on_leader(lambda: _write_settings(self.folder, config, vocabulary))
+        settings = yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None)
+        processes.run_on_leader(lambda: write_text(self.folder / CONFIG_FILE, settings))
+        processes.run_on_leader(lambda: vocabulary.write(self.folder / VOCABULARY))
         log = functools.partial(RunLog, tensorboard=config.run.tensorboard, on_metrics=on_metrics)
         position = None if resumed is None else resumed.position
         record = processes.run_leader_first(
             lambda leads: self.stack.enter_context(log(self.folder, self.say, position, writes=leads))
         )
-        trainer = Trainer(
-            config, model, corpus, record, resumed=resumed, heldout=heldout, device=self.device, processes=processes
-        )
+        trainer = Trainer(config, model, corpus, record, resumed=resumed, heldout=heldout, processes=processes)
         if self.origin is not None:
             self.origin.initialise_optimizer(model, trainer.optimizer, vocabulary, self.say)
         if resumed is not None or self.origin is not None or config.data.vectors_file is not None:
@@ -312,8 +327,7 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
     at, now = resumed.position, identity(config, corpus)
-    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss", "train_bilm")
-    before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
+    before, after = ({"batch_size": run["rows"]} | {name: run[name] for name in FIXED} | run["model"]
                      for run in (dataclasses.asdict(at), now))  # fmt: skip
     differing = changes(before, after)
     if differing:
@@ -337,25 +351,6 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
         "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
         "(another vocabulary)"
     )
-
-
-def _hints_of_filling(corpus: Corpus, optimizer: OptimizerConfig) -> list[str]:
-    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
-    rows, places = optimizer.batch_size, optimizer.batch_size * optimizer.unroll_steps
-    if corpus.positions >= places:
-        return []
-    return [
-        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
-        f"{-(-corpus.positions // rows):,} words, and the model learns no longer context; lower batch_size"
-    ]
-
-
-def _write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:
-    """Write pretrain.yaml and vocab.txt into a run's folder."""
-    import yaml
-
-    write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
-    vocabulary.write(folder / VOCABULARY)
 
 
 @contextlib.contextmanager

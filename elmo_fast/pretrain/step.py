@@ -1,22 +1,22 @@
 """One step of training: both losses, their gradient, its exchange with other processes, the clip, the update."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmo_fast.corpus.streams import DistinctWords, StreamBatch
-from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._sampling import dropout_factors
-from elmo_fast.ops._table_rows import stays_sparse
+from elmo_fast.ops._table_rows import coalesced_at_once, stays_sparse
 from elmo_fast.pretrain.captured_step import CapturedStep, sent_inputs
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, clip_and_update, is_launched
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, clip_and_update
 from elmo_fast.pretrain.processes import Processes
 
 
@@ -54,8 +54,6 @@ class StepInputs(NamedTuple):
 
     def part(self, number: int, parts: int) -> tuple["StepInputs", slice]:
         """Return one of equal parts of the rows, and which they are; all parts share the sampled words."""
-        if parts == 1:
-            return self, slice(None)
         count = self.types.shape[1] // parts
         rows = slice(number * count, (number + 1) * count)
         part = self._replace(
@@ -84,8 +82,7 @@ class Step:
     together; cuda_graph: whether a step on a GPU is replayed from CUDA graphs where possible (the same numbers). These
     and the model's settings, such as its dropout, stay as they are.
 
-    update_in_graph: whether the update is launched with the gradients, so that a graph holds both; otherwise the host
-    reads the norm, as other optimizers than AdaGrad need.
+    AdaGrad's update is launched with the gradients, so that a graph holds both; of others the host reads the norm.
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -113,17 +110,15 @@ class Step:
         self.parameters = list(model.parameters())  # collecting them takes the host a millisecond
         encoder = model.bilm.encoder
         is_table = isinstance(encoder, WordEncoder) and encoder.weight.requires_grad
-        # Exchanged row by row.
         self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
-        self.softmax: list[Tensor] = list(model.loss.parameters())
-        self.update_in_graph = is_launched(optimizer)
+        # The parameters of each table, whose gradients have the same rows and are exchanged row by row.
+        self.tables: list[list[Tensor]] = [list(model.loss.parameters())]
+        self.tables += [] if self.embedding is None else [[self.embedding]]
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
-        self.captured = None
-        if cuda_graph:
-            self.captured = CapturedStep(model, optimizer, self._launches)
+        self.captured = CapturedStep(model, optimizer, self._launches) if cuda_graph else None
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
-        self._norm = 0.0  # where the host updates
+        self._norm = 0.0  # where the host reads it
 
     def __call__(self, batch: StreamBatch, state: LayerStates | None, number: int) -> StepResult:
         """Take step `number` (it selects samples and what is dropped); state: of these rows before it, None for zeros.
@@ -133,19 +128,17 @@ class Step:
         if not self.model.training:
             self.model.train()
         inputs, device = self._inputs(batch, number), self.parameters[0].device
+        if state is None:
+            lstm, rows, new = self.model.options.lstm, batch.types.shape[1], self.parameters[0].new_zeros
+            state = new(lstm.n_layers, 2, rows, lstm.projection_dim), new(lstm.n_layers, 2, rows, lstm.dim)
         if self.captured is not None and _graphs.enabled(device):
-            # Zeros, not None: the second step, which is captured, must launch nothing that the first has not loaded.
-            if state is None:
-                lstm, rows, new = self.model.options.lstm, batch.types.shape[1], self.parameters[0].new_zeros
-                state = new(lstm.n_layers, 2, rows, lstm.projection_dim), new(lstm.n_layers, 2, rows, lstm.dim)
             numbers, h, c = self.captured.run(inputs, state, device)
         else:
             numbers, h, c = _graphs.run_pieces(self._launches, sent_inputs(inputs, device), state)
-        if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
+        forward, backward, *norm = numbers if numbers.is_cuda else numbers.tolist()
+        if isinstance(self.optimizer, AdaGrad):
             self.optimizer.count_step()
-        norm = numbers[2] if self.update_in_graph else self._norm
-        forward, backward = numbers[:2] if numbers.is_cuda else numbers[:2].tolist()
-        return StepResult(forward, backward, norm, (h, c))
+        return StepResult(forward, backward, norm[0] if norm else self._norm, (h, c))
 
     def _inputs(self, batch: StreamBatch, number: int) -> StepInputs:
         """Return the inputs of step `number`, on the host."""
@@ -172,17 +165,17 @@ class Step:
             return []
         return [self.model.loss.draw(self.seed, offset, torch.device("cpu")) for offset in (2 * number, 2 * number + 1)]
 
-    def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
+    def _launches(self, inputs: StepInputs, state: LayerStates) -> _graphs.Pieces:
         """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.
 
-        Returns both directions' mean losses [2], followed by the gradient's norm where the update is launched, and the
-        state after.
+        Returns both directions' mean losses [2], with AdaGrad followed by the gradient's norm, and the state after.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        if state is not None and inputs.fresh is not None:
+        if inputs.fresh is not None:
             h, c = (each.masked_fill(inputs.fresh[:, None], 0) for each in state)
             state = h, c
-        parts, exchange = self.micro_batches, Exchange(self.processes, self._flat)
+        at_once = coalesced_at_once(inputs.types.device)
+        parts, exchange = self.micro_batches, Exchange(self.processes, self._flat, at_once)
         self._choose_sparse(inputs.types[0].numel() // parts)
         if not inputs.samples:
             offsets = inputs.offsets.split(1)
@@ -191,32 +184,39 @@ class Step:
         dropout, sums, states = self._dropout(inputs), [], []
         for number in range(parts):
             part, rows = inputs.part(number, parts)
-            cut = self.processes.distributed and number == parts - 1
             factors = None if dropout is None else dropout[:, :, rows]
-            drop = LayerInputs(factors, self.model.options.lstm.n_layers, cut)
+            is_cut = self.processes.distributed and number == parts - 1
+            drop = LayerInputs(factors, self.model.options.lstm.n_layers, is_cut)
             with torch.enable_grad():
-                before = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
+                before = state[0][:, :, rows], state[1][:, :, rows]
                 losses, after = self._losses(part, before, drop)
                 losses.backward(losses.new_full(losses.shape, 0.5 / self.rows))
             sums.append(losses.detach().double())
             states.append(after)
         total = sum(sums[1:], sums[0])
         for stage, dense in enumerate(self._dense):
-            if drop.is_cut(layer := len(self._dense) - 1 - stage):
+            if cut := drop.cuts.pop(len(self._dense) - 1 - stage, None):
                 yield from exchange.start()
                 with torch.enable_grad():
-                    drop.backward_below(layer)
+                    torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
             tables = self._tables_of_stage(stage, inputs.types.shape[2])
             yield from exchange.add(dense, tables, [] if stage else [total])
-        yield from exchange.finish()
+        yield from exchange.start(wait=True)
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
         means = total / inputs.words
-        if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
-            norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self._tables(), inputs.rates)
+        if isinstance(self.optimizer, AdaGrad):
+            norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self.tables, inputs.rates)
             self.optimizer.zero_grad(set_to_none=True)
             return torch.cat([means, norm.to(means)[None]]), h, c
         gradients = [(parameter, parameter.grad) for parameter in self.parameters if parameter.grad is not None]
-        yield lambda: self._update(gradients)
+
+        def update() -> None:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+            self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm)
+            self.optimizer.zero_grad(set_to_none=True)
+
+        yield update
         return means, h, c
 
     def _dropout(self, inputs: StepInputs) -> Tensor | None:
@@ -232,7 +232,7 @@ class Step:
         factors = factors_of(options.dropout, self.seed, offset, self.first_row, (2 * layers, rows, steps * width))
         return factors.view(layers, 2, rows, steps, width)
 
-    def _losses(self, inputs: StepInputs, state: LayerStates | None, drop: "LayerInputs") -> tuple[Tensor, LayerStates]:
+    def _losses(self, inputs: StepInputs, state: LayerStates, drop: "LayerInputs") -> tuple[Tensor, LayerStates]:
         """Return the sums of both directions' losses, [2], and the state after."""
         distinct, lengths = inputs.distinct[0] if inputs.distinct else None, inputs.lengths
         hidden, state = self.model(inputs.types, self.characters, state, lengths, drop, distinct)
@@ -263,40 +263,31 @@ class Step:
             [*forward.parameters(), *backward.parameters()]
             for forward, backward in zip(lstm.forward_layers, lstm.backward_layers, strict=True)
         ]
-        apart = {id(each) for some in [*layers, *self._tables()] for each in some}
+        apart = {id(each) for some in [*layers, *self.tables] for each in some}
         return [*layers[::-1], [each for each in self.parameters if id(each) not in apart]]
-
-    def _tables(self) -> list[list[Tensor]]:
-        """Return the parameters of each table, whose gradients have the same rows."""
-        return [self.softmax, *([] if self.embedding is None else [[self.embedding]])]
 
     def _tables_of_stage(self, stage: int, steps: int) -> list[Table]:
         """Return the tables that are ready after a stage of the backward pass; steps: T."""
         loss, tables, positions = self.model.loss, [], self.rows * steps
         if stage == 0:
-            tables = [Table(self.softmax, 2 * loss.gradient_rows(positions))]
+            tables = [Table(self.tables[0], 2 * loss.gradient_rows(positions))]
         if stage == len(self._dense) - 1 and self.embedding is not None:
             tables.append(Table([self.embedding], 2 * positions))
         return tables
-
-    def _update(self, gradients: Sequence[tuple[nn.Parameter, Tensor]]) -> None:
-        """Clip and update where the host reads the norm."""
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm)
-        self.optimizer.zero_grad(set_to_none=True)
 
 
 class LayerInputs:
     """What a training step does to the inputs of layers: dropout and, where asked for, cuts of the backward pass.
 
     factors: of dropout, as of `Step._dropout`; layers: L; cut: whether the backward pass stops at the input of each
-    layer, so that what is above may be exchanged before `backward_below` goes on.
+    layer, so that what is above may be exchanged before it goes on.
+
+    cuts: of each layer, its inputs before the cut and the leaves after it, whose gradients the pass goes on with.
     """
 
     def __init__(self, factors: Tensor | None, layers: int, cut: bool) -> None:
         self.factors, self.layers, self.cut = factors, layers, cut
-        self._cuts: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self.cuts: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
         """Return what a layer's direction reads in place of x [B, T, D]; layer L is the loss."""
@@ -305,17 +296,8 @@ class LayerInputs:
         if not self.cut or layer == self.layers or not x.requires_grad:
             return x
         leaf = x.detach().requires_grad_()
-        self._cuts.setdefault(layer, []).append((x, leaf))
+        self.cuts.setdefault(layer, []).append((x, leaf))
         return leaf
-
-    def is_cut(self, layer: int) -> bool:
-        """Return whether the backward pass has stopped at the inputs of a layer."""
-        return layer in self._cuts
-
-    def backward_below(self, layer: int) -> None:
-        """Continue the backward pass from the cut inputs of a layer to those of the layer below, or to the words."""
-        cut = self._cuts.pop(layer)
-        torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
 
 
 BLOCK = 32  # rows that share a generator on the CPU: few unused numbers if a process has fewer rows

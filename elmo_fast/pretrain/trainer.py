@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import math
-import pathlib
 import time
 import warnings
 from collections.abc import Callable
@@ -46,10 +45,6 @@ LONGEST_SILENCE, LONGEST_UNSAVED = 10.0, 600.0
 _TIME_IS_UP = 1
 
 
-class TrainingLost(ElmoFastError):
-    """Numbers are no longer finite: resume from the last checkpoint."""
-
-
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
     """Return the number of steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
 
@@ -68,8 +63,8 @@ class Trainer:
     Everything that changes during a run is an attribute (model, optimizer, state, progress).
 
     config: of the run; model: trained in place, alike in all processes; corpus: encoded with the model's vocabulary;
-    record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals;
-    device: where the model is; processes: the processes that train together.
+    record: its log; resumed: the state to resume from; heldout: text to evaluate at intervals; processes: the processes
+    that train together.
 
     Raises ElmoFastError when the rows cannot be split evenly.
     """
@@ -83,12 +78,11 @@ class Trainer:
         *,
         resumed: TrainingState | None = None,
         heldout: Corpus | None = None,
-        device: torch.device | str = "cpu",
         processes: Processes | None = None,
     ) -> None:
         optimizer, run = config.optimizer, config.run
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
-        self.device, self.processes = torch.device(device), processes or Processes()
+        self.device, self.processes = model.softmax_weight.device, processes or Processes()
         on_cpu = self.device.type == "cpu"
         first_row, row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
         self.stream = Stream(
@@ -191,7 +185,7 @@ class Trainer:
         return result
 
     def check_unreported(self) -> None:
-        """Raise TrainingLost unless losses and gradient's norm of all steps since the last report are finite."""
+        """Raise ElmoFastError unless losses and gradient's norm of all steps since the last report are finite."""
         numbers = self.progress.unreported
         for step, (forward, backward, norm) in enumerate(numbers, self.progress.step - len(numbers) + 1):
             if all(map(math.isfinite, (forward, backward, norm))):
@@ -199,7 +193,7 @@ class Trainer:
             skipped = getattr(self.optimizer, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
             epoch, number = divmod(step - 1, self.stream.steps_per_epoch)
-            raise TrainingLost(
+            raise ElmoFastError(
                 f"step {step} (batch {number + 1} of epoch {epoch + 1}): the loss ({forward:g} forward, {backward:g} "
                 f"backward) or the gradient's norm ({norm:g}) is no longer finite; {left_out}{self._advice()}"
             )
@@ -209,10 +203,11 @@ class Trainer:
         earlier = f"earlier checkpoints are in {folder / CHECKPOINTS}; " if saved_steps(folder) else ""
         return f"{earlier}try a smaller learning_rate"
 
-    def save(self, *, best: bool = False) -> None:
-        """Write the checkpoint of this step, on the process that leads; raise OSError if the disk refuses it.
+    def save(self, *, best: bool = False, goes_on: bool = False) -> bool:
+        """Write the checkpoint of this step, on the process that leads; return whether it is on the disk.
 
-        best: as the best one, not as one of the newest.
+        best: as the best one, not as one of the newest; goes_on: a disk that refuses it is a warning, since a disk that
+        is full now may not be at the next interval; else an OSError.
 
         Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read.
         """
@@ -220,39 +215,32 @@ class Trainer:
         self.check_unreported()
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.processes.max_(int(lost)):
-            raise TrainingLost(
+            raise ElmoFastError(
                 f"after step {progress.step} the LSTM's state is no longer finite; it was not saved; {self._advice()}"
             )
         rows = [self.processes.gather(each, dim=2) for each in self.state or ()]
-        keep, identifies = self.config.run.keep_checkpoints, identity(self.config, self.corpus)
         at = RunPosition(
             step=progress.step,
             words=progress.words,
             seconds=progress.seconds,
             unreported=progress.unreported,
             best=self.best,
-            **identifies,
+            **identity(self.config, self.corpus),
         )
-
-        def write() -> pathlib.Path:
-            return save_checkpoint(self.record.folder, keep, self.model, self.optimizer, rows, at, best=best)
-
-        path, seconds = self.processes.run_on_leader(write), round(at.seconds, 3)
-        took = round(time.monotonic() - began, 3)  # seconds that training waited for it
-        self.record.write(event="checkpoint", step=at.step, seconds=seconds, path=str(path), took=took)
-        self.record.say(f"saved  {path} after step {at.step} ({took:.1f} s)")
-
-    def try_to_save(self, *, best: bool = False) -> bool:
-        """Save; False if that fails: a disk that is full now may not be at the next interval."""
+        run, keep = self.record.folder, self.config.run.keep_checkpoints
         try:
-            self.save(best=best)
-        except TrainingLost:
-            raise
+            path = self.processes.run_on_leader(
+                lambda: save_checkpoint(run, keep, self.model, self.optimizer, rows, at, best=best)
+            )
         except (ElmoFastError, OSError) as error:
+            if not goes_on:
+                raise
             stays = ", and checkpoints/best stays as it was" if best else ""
-            step = self.progress.step
-            warnings.warn(f"not saved after step {step}: {error}; training continues{stays}", stacklevel=2)
+            warnings.warn(f"not saved after step {at.step}: {error}; training continues{stays}", stacklevel=2)
             return False
+        took = round(time.monotonic() - began, 3)  # seconds that training waited for it
+        self.record.write(event="checkpoint", step=at.step, seconds=round(at.seconds, 3), path=str(path), took=took)
+        self.record.say(f"saved  {path} after step {at.step} ({took:.1f} s)")
         return True
 
     def evaluation_is_due(self) -> bool:
@@ -290,9 +278,7 @@ class Trainer:
         else:
             self.best = BestEvaluation(mean, self.progress.step, text=text, **this)
             # The position that is saved holds the new best evaluation.
-            if self.config.run.keep_best and final:
-                self.save(best=True)
-            elif self.config.run.keep_best and not self.try_to_save(best=True):
+            if self.config.run.keep_best and not self.save(best=True, goes_on=not final):
                 self.best = dataclasses.replace(before, worse=0, text=text, **this)
         self.record.write(
             event="heldout",
@@ -366,7 +352,7 @@ class Trainer:
                 if row and not due:  # by the clock too, but not at each step: several processes have to agree
                     due = bool(self.processes.max_(int(progress.seconds - saved_at > LONGEST_UNSAVED)))
                 if due:
-                    saved, saved_at = progress.step if self.try_to_save() else saved, progress.seconds
+                    saved, saved_at = progress.step if self.save(goes_on=True) else saved, progress.seconds
                 progress.reported += time.monotonic() - began
             self.report(partial=stop in ("interrupt", "time"))
             if saved != progress.step:

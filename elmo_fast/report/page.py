@@ -2,9 +2,11 @@
 
 import math
 import pathlib
-import statistics
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
 
 from elmo_fast.pictures import layer_weights
 from elmo_fast.pictures.layers import layer_name
@@ -14,37 +16,23 @@ from elmo_fast.report.plan import Cell, ReportSettings
 BLUE, ORANGE = COLOURS[:2]
 PAGE, NUMBERS, SETTINGS = "report.md", "report.json", "report.yaml"
 Target = str | None
+Scores = list[float]  # of one setting, with each seed
 Cells = Sequence[Cell]
 
 
-class Spread(NamedTuple):
-    """Scores of one setting over its seeds: mean, standard deviation (n-1; 0 for one run), lowest, highest, number."""
-
-    mean: float
-    deviation: float
-    low: float
-    high: float
-    runs: int
-
-    @classmethod
-    def of(cls, scores: Sequence[float]) -> "Spread":
-        """Summarize at least one score."""
-        deviation = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        return cls(statistics.fmean(scores), deviation, min(scores), max(scores), len(scores))
-
-    def __str__(self) -> str:
-        """In per cent: "91.23 ± 0.15"."""
-        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}" if self.runs > 1 else f"{100 * self.mean:.2f}"
+def spread(seeds: Scores) -> str:
+    """Return mean and standard deviation (n-1), in per cent: "91.23 ± 0.15"; of one run the score."""
+    return " ± ".join(f"{100 * number:.2f}" for number in [fmean(seeds), *([stdev(seeds)] if len(seeds) > 1 else [])])
 
 
-def comparison(one: Spread, other: Spread) -> int:
+def comparison(one: Scores, other: Scores) -> int:
     """Return 1 if every run of `one` scored above every run of `other`, -1 if below, else 0: seeds may be the reason.
 
     One run of either proves nothing.
     """
-    if min(one.runs, other.runs) < 2:
+    if min(len(one), len(other)) < 2:
         return 0
-    return int(one.low > other.high) - int(other.low > one.high)
+    return int(min(one) > max(other)) - int(min(other) > max(one))
 
 
 def cells_of(cells: Cells, experiment: str, target: Target) -> list[Cell]:
@@ -52,22 +40,22 @@ def cells_of(cells: Cells, experiment: str, target: Target) -> list[Cell]:
     return [cell for cell in cells if (cell.experiment, cell.target) == (experiment, target)]
 
 
-def on_test(cell: Cell) -> Spread:
-    """Summarize a cell's scores on the test text."""
-    return Spread.of([run["test"]["f1"] for run in cell.runs])
+def on_test(cell: Cell) -> Scores:
+    """Return a cell's score on the test text with each seed."""
+    return [run["test"]["f1"] for run in cell.runs]
 
 
-def scores(cells: Cells, experiment: str, target: Target) -> dict[str, Spread]:
+def scores(cells: Cells, experiment: str, target: Target) -> dict[str, Scores]:
     """Return label -> test scores of `cells_of`."""
     return {cell.label: on_test(cell) for cell in cells_of(cells, experiment, target)}
 
 
-def curves(cells: Cells, target: Target) -> tuple[dict[float, Spread], dict[float, Spread]]:
+def curves(cells: Cells, target: Target) -> tuple[dict[float, Scores], dict[float, Scores]]:
     """Return the curves of the baseline and of + ELMo: fraction of the training data, ascending -> test scores."""
-    spreads: tuple[dict[float, Spread], dict[float, Spread]] = {}, {}
+    both: tuple[dict[float, Scores], dict[float, Scores]] = {}, {}
     for cell in sorted(cells_of(cells, "share", target), key=lambda cell: cell.changes["train_share"]):
-        spreads[cell.changes["elmo"] != "none"][cell.changes["train_share"]] = on_test(cell)
-    return spreads
+        both[cell.changes["elmo"] != "none"][cell.changes["train_share"]] = on_test(cell)
+    return both
 
 
 def targets_of(cells: Cells) -> list[Target]:
@@ -119,7 +107,7 @@ def share_curves(cells: Cells, path: pathlib.Path) -> str:
         base, elmo = curves(cells, target)
         for label, curve, colour, marker in (("+ ELMo", elmo, ORANGE, "o"), ("baseline", base, BLUE, "s")):
             x = [100 * share for share in curve]
-            low, means, high = ([100 * getattr(v, name) for v in curve.values()] for name in ("low", "mean", "high"))
+            low, means, high = ([100 * of(seeds) for seeds in curve.values()] for of in (min, fmean, max))
             axes.plot(x, means, color=colour, marker=marker, label=label)
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
         axes.set_xscale("log")
@@ -135,16 +123,14 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
     """Draw each layer alone with a linear classifier: a bar per layer, the range over seeds as error bars."""
 
     def draw(axes: Any, target: Target) -> str:
-        layer_spreads = scores(cells, "layers", target)
-        places, values = range(len(layer_spreads)), list(layer_spreads.values())
-        means = [100 * value.mean for value in values]
-        reach = [[100 * (v.mean - v.low) for v in values], [100 * (v.high - v.mean) for v in values]]
-        axes.bar(places, means, 0.7, color=[BLUE] * (len(layer_spreads) - 1) + [ORANGE])
-        axes.errorbar(places, means, reach, fmt="none", ecolor="#333333", capsize=3)
-        lowest = min(100 * value.low for value in values)
-        span = max(means) - lowest + 2
-        axes.set_ylim(max(0, lowest - 0.35 * span), max(means) + 0.25 * span)
-        axes.set_xticks(places, list(layer_spreads))
+        layers = scores(cells, "layers", target)
+        low, means, high = (100 * np.array([of(seeds) for seeds in layers.values()]) for of in (min, fmean, max))
+        places = range(len(layers))
+        axes.bar(places, means, 0.7, color=[BLUE] * (len(layers) - 1) + [ORANGE])
+        axes.errorbar(places, means, [means - low, high - means], fmt="none", ecolor="#333333", capsize=3)
+        span = max(means) - min(low) + 2
+        axes.set_ylim(max(0, min(low) - 0.35 * span), max(means) + 0.25 * span)
+        axes.set_xticks(places, list(layers))
         return f"{column_name(target)} (axis does not start at 0)"
 
     return _panels(cells, (4.4, 3.6), path, draw)
@@ -168,7 +154,7 @@ def _panels(
 
 def mean_weights(cell: Cell, mix: str) -> list[float]:
     """Return the learned weight of each layer, the mean of the seeds; mix: "input" or "output"."""
-    return [statistics.fmean(values) for values in zip(*(run["mix_weights"][mix] for run in cell.runs), strict=True)]
+    return [fmean(values) for values in zip(*(run["mix_weights"][mix] for run in cell.runs), strict=True)]
 
 
 def weights_table(cells: Cells) -> str:
@@ -204,10 +190,10 @@ def help_table(cells: Cells) -> str:
     rows = []
     for target in targets_of(cells):
         base, elmo = scores(cells, "help", target).values()
-        gain = elmo.mean - base.mean
-        fewer = gain / (1 - base.mean) if base.mean < 1 else 0.0
+        gain = fmean(elmo) - fmean(base)
+        fewer = gain / (1 - fmean(base)) if fmean(base) < 1 else 0.0
         verdict = "yes" if comparison(elmo, base) > 0 else "no"
-        rows.append([column_name(target), str(base), str(elmo), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
+        rows.append([column_name(target), spread(base), spread(elmo), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
     return table(["labels", "baseline", "+ ELMo", "difference", "fewer errors", "every seed above every seed"], rows)
 
 
@@ -230,7 +216,7 @@ def updates_table(cells: Cells, batch_size: int) -> str:
     rows = []
     for target in targets_of(cells):
         steps = math.ceil(cells_of(cells, "help", target)[0].runs[0]["sentences"] / batch_size)
-        base, elmo = (statistics.fmean(epochs) * steps for epochs in epochs_needed(cells, target))
+        base, elmo = (fmean(epochs) * steps for epochs in epochs_needed(cells, target))
         reached = ["not in every run", "none"] if math.isinf(elmo) else [f"{elmo:,.0f}", f"{1 - elmo / base:.1%}"]
         rows.append([column_name(target), f"{base:,.0f}", *reached])
     return table(["labels", "baseline, until its best dev score", "+ ELMo, until that score", "fewer updates"], rows)
@@ -240,20 +226,20 @@ def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
     """Return one row per setting, one column per column of labels, the best in bold."""
     targets = targets_of(cells)
     columns = [scores(cells, experiment, target) for target in targets]
-    best = [max(f"{each.mean:.4f}" for each in column.values()) for column in columns]  # equal as printed
+    best = [max(f"{fmean(seeds):.4f}" for seeds in column.values()) for column in columns]  # equal as printed
     rows = []
     for label in columns[0]:
         row = [column[label] for column in columns]
-        marks = ["**" if f"{each.mean:.4f}" == top else "" for each, top in zip(row, best, strict=True)]
-        rows.append([label, *(f"{mark}{each}{mark}" for mark, each in zip(marks, row, strict=True))])
+        marks = ["**" if f"{fmean(seeds):.4f}" == top else "" for seeds, top in zip(row, best, strict=True)]
+        rows.append([label, *(f"{mark}{spread(seeds)}{mark}" for mark, seeds in zip(marks, row, strict=True))])
     return table([first, *map(column_name, targets)], rows)
 
 
 def share_table(cells: Cells, target: Target) -> str:
     """Compare baseline and + ELMo for each fraction of the training data."""
     base, elmo = curves(cells, target)
-    gains = {share: f"{100 * (elmo[share].mean - base[share].mean):+.2f}" for share in base}
-    rows = [[f"{share:.1%}", str(base[share]), str(elmo[share]), gain] for share, gain in gains.items()]
+    gains = {share: f"{100 * (fmean(elmo[share]) - fmean(base[share])):+.2f}" for share in base}
+    rows = [[f"{share:.1%}", spread(base[share]), spread(elmo[share]), gain] for share, gain in gains.items()]
     return table(["share of the training sentences", "baseline", "+ ELMo", "difference"], rows)
 
 
@@ -287,7 +273,8 @@ def claims(cells: Cells) -> str:
     def judge(claim: str, better: Cell, worse: Cell) -> None:
         sides = on_test(better), on_test(worse)
         verdict = "; ".join(filter(None, [VERDICTS[comparison(*sides)], unfinished([better, worse])]))
-        rows.append([claim, column_name(target), verdict, f"{better.label} {sides[0]}; {worse.label} {sides[1]}"])
+        evidence = f"{better.label} {spread(sides[0])}; {worse.label} {spread(sides[1])}"
+        rows.append([claim, column_name(target), verdict, evidence])
 
     for target in targets_of(cells):
         for experiment, findings in FINDINGS.items():
@@ -309,9 +296,9 @@ def claims(cells: Cells) -> str:
         scarce = [cell for cell in cells_of(cells, "share", target) if cell.changes["train_share"] == least]
         judge(f"ELMo helps where data is scarce (figure 1), here at {least:.1%}", scarce[1], scarce[0])
         # The smallest fraction at which + ELMo reaches the baseline's score on its largest.
-        needed = min((share for share in elmo if elmo[share].mean >= base[most].mean), default=most)
+        needed = min((share for share in elmo if fmean(elmo[share]) >= fmean(base[most])), default=most)
         verdict = f"{'yes' if needed < most else 'no'}, by the means"
-        evidence = f"+ ELMo {elmo[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
+        evidence = f"+ ELMo {spread(elmo[needed])} with {needed:.1%}; baseline {spread(base[most])} with {most:.1%}"
         claim = "with ELMo less data gives the score that the baseline needs all for (section 5.4)"
         rows.append([claim, column_name(target), verdict, evidence])
     return table(["in the paper", "labels", "here", "scores"], rows)

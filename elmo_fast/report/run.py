@@ -82,14 +82,12 @@ def _lines_of(configs: list[TaskConfig], processes: int, device: torch.device) -
     # The first one runs alone: it computes the biLM's vectors, which the others find in the cache.
     first, *others = sorted(configs, key=lambda config: config.elmo == "none")
     yield _one(first, device)
-    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    pool = concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+    try:
         futures = [pool.submit(_one, config, device) for config in others]
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+        yield from (future.result() for future in concurrent.futures.as_completed(futures))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _one(config: TaskConfig, device: torch.device) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from elmo_fast.embed.layers import unit_rows
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.pictures.senses import token_vectors
 from elmo_fast.report.page import HOW_IT_WAS_RUN, NUMBERS, table

@@ -96,29 +96,27 @@ def cooccurrences(
     )
     chunk = min(LONGEST_CHUNK, max(1, memory // 2 // (4 * _BYTES * window)))
     runs: list[tuple[_Numbers, _Numbers]] = []  # sorted keys with their sums
-    with tempfile.TemporaryDirectory(prefix="elmo-fast-", dir=folder) as work:
-        for part in numbers:
-            text = part.contiguous().numpy()
-            for begin in range(0, len(text), chunk):
-                end = min(begin + chunk, len(text))
-                for keys, sums in counter.count(text, begin, end):
-                    if (size := 2 * _BYTES * len(keys)) > left:
-                        runs.append((_in_file(keys, work), _in_file(sums, work)))
-                    elif size:
-                        runs.append((keys, sums))
-                        left -= size
-                done += end - begin
-                if progress is not None:
-                    progress(done, total)
-        return Cooccurrences(*map(torch.from_numpy, counter.merge(runs, scale)))
+    for part in numbers:
+        text = part.contiguous().numpy()
+        for begin in range(0, len(text), chunk):
+            end = min(begin + chunk, len(text))
+            for keys, sums in counter.count(text, begin, end):
+                if (size := 2 * _BYTES * len(keys)) > left:
+                    runs.append((_in_file(keys, folder), _in_file(sums, folder)))
+                elif size:
+                    runs.append((keys, sums))
+                    left -= size
+            done += end - begin
+            if progress is not None:
+                progress(done, total)
+    return Cooccurrences(*map(torch.from_numpy, counter.merge(runs, scale)))
 
 
-def _in_file(numbers: _Numbers, folder: str) -> _Numbers:
-    """Return the numbers memory-mapped, from a new file of the folder."""
-    handle, path = tempfile.mkstemp(dir=folder)
-    with os.fdopen(handle, "wb") as file:
+def _in_file(numbers: _Numbers, folder: str | os.PathLike[str] | None) -> _Numbers:
+    """Return the numbers memory-mapped, from a new file of the folder, which is gone when they are."""
+    with tempfile.TemporaryFile(dir=folder) as file:
         numbers.tofile(file)
-    return np.memmap(path, np.int64, "r")
+        return np.memmap(file, np.int64, "r")
 
 
 def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:

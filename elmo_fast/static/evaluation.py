@@ -1,18 +1,17 @@
 """Evaluation of word vectors by gensim: analogies, and similarity of word pairs, with the known fraction of the set."""
 
-import contextlib
 import csv
 import math
 import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_fast._io import atomic_file
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.text import read_lines
@@ -133,9 +132,12 @@ def evaluate_analogies(
     _warn_of(path, skipped, "four words")
     if all(len(lines) == 1 for lines in sections):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
-    with _handed_over(line for lines in sections for line in lines) as copy:
+    # A copy, because gensim's own reader takes other lines of the original file.
+    with tempfile.NamedTemporaryFile("w", prefix="elmo-fast-", encoding="utf-8", newline="\n") as copy:
+        copy.writelines(f"{line}\n" for lines in sections for line in lines)
+        copy.flush()
         settings = restrict_vocab, case_insensitive, unknown_as_wrong
-        _, scores = vectors.to_gensim().evaluate_word_analogies(copy, *settings)
+        _, scores = vectors.to_gensim().evaluate_word_analogies(copy.name, *settings)
     parts = []
     for score, lines in zip(scores[:-1], sections, strict=True):
         right, wrong = len(score["correct"]), len(score["incorrect"])
@@ -167,32 +169,32 @@ def evaluate_similarity(
     unknown_as_zero: a pair with an unknown word has cosine 0 (gensim's dummy4unknown); otherwise it is skipped
     one_hot: score one-hot vectors of the same words instead, in which different words have cosine 0: the baseline
     The correlations are NaN if fewer than two pairs are left or, with scipy's warning, one of the columns is constant.
-    Raises ElmoFastError for a file without pairs, MissingExtraError without gensim.
-    Source: gensim's evaluate_word_pairs, which computes them.
+    Raises ElmoFastError for a file without pairs, MissingExtraError without scipy or, for its file, gensim.
+    Source: gensim's evaluate_word_pairs, whose numbers these are.
     """
     path = bundled(WORDSIM353) if path is None else os.fspath(path)
+    stats = require("scipy.stats", "static", "the correlation of word pairs")
     spell: Callable[[str], str] = str.upper if case_insensitive else str
     pairs, skipped = _read_pairs(path)
     columns = "two words and a finite number separated by tabs, commas or white space"
     _warn_of(path, skipped, columns)
     if not pairs:
         raise ElmoFastError(f"{path}: wanted pairs (lines of {columns}), found none")
-    # Only the words of the pairs are handed over: a one-hot matrix of all of them would have V x V numbers.
-    asked = {spell(word) for pair in pairs for word in pair[:2]}
-    rows = [row for row, word in enumerate(vectors.words[:restrict_vocab]) if spell(word) in asked]
-    words = [vectors.words[row] for row in rows]
-    matrix = np.eye(len(rows), dtype=np.float32) if one_hot else vectors.matrix[rows]
-    known = [set(map(spell, words)).issuperset(map(spell, pair[:2])) for pair in pairs]
-    compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
-    if compared > 1:
-        settings = {"case_insensitive": case_insensitive, "dummy4unknown": unknown_as_zero}
-        with _handed_over(map("\t".join, pairs)) as copy:
-            keyed = Vectors(words, matrix).to_gensim()
-            both, ranked, _ = keyed.evaluate_word_pairs(copy, restrict_vocab=None, **settings)
-        pearson, spearman = float(both[0]), float(ranked[0])
-    if not any(known):
+    words = vectors.words[:restrict_vocab]
+    rows = {spell(words[row]): row for row in reversed(range(len(words)))}
+    places = np.array([[rows.get(spell(word), -1) for word in pair[:2]] for pair in pairs])
+    known, cosines = (places >= 0).all(axis=1), np.zeros(len(pairs), np.float32)
+    first, second = places[known].T
+    unit = unit_rows(vectors.matrix[places[known]])
+    cosines[known] = first == second if one_hot else (unit[:, 0] * unit[:, 1]).sum(axis=1)
+    used, human = known | unknown_as_zero, np.array([float(pair[2]) for pair in pairs])
+    pearson, spearman = float("nan"), float("nan")
+    if used.sum() > 1:
+        both = (correlation(human[used], cosines[used]) for correlation in (stats.pearsonr, stats.spearmanr))
+        pearson, spearman = (float(each.statistic) for each in both)
+    if not known.any():
         _warn_of_none(path, "pair")
-    return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
+    return SimilarityScores(pearson, spearman, int(used.sum()), int((~known).sum()), len(pairs))
 
 
 def _read_pairs(path: str) -> tuple[list[tuple[str, str, str]], list[int]]:
@@ -214,15 +216,6 @@ def _read_pairs(path: str) -> tuple[list[tuple[str, str, str]], list[int]]:
         pairs = [(first[:-2], second[:-2], number) for first, second, number in pairs]
     skipped = [number for (number, _), is_pair in zip(lines, good, strict=True) if not is_pair]
     return pairs, [number for number in skipped if number != lines[0][0]]
-
-
-@contextlib.contextmanager
-def _handed_over(lines: Iterable[str]) -> Iterator[str]:
-    """Yield a file of these lines for gensim, whose own reader takes other lines of the original file."""
-    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
-        path = os.path.join(folder, "lines.txt")
-        atomic_file.write_text(path, "".join(f"{line}\n" for line in lines))
-        yield path
 
 
 def _is_finite(score: str) -> bool:

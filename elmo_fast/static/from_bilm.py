@@ -65,11 +65,10 @@ def write_word_vectors(
     Raises ElmoFastError for a model of word ids, whose vectors are already a table; OSError.
     Source: bilm-tf's dump_token_embeddings.
     """
-    if bilm.reads_words:
-        raise ElmoFastError("this model reads word ids: its vectors are a table already (embedding, in its weights)")
-    if bilm.options.lexicon is not None:
+    if bilm.reads_words or bilm.options.lexicon is not None:
         advice = "use elmo-fast static export, in Python context_free_vectors"
-        raise ElmoFastError(f"this model reads lexicons, and bilm-tf's file is for models of bytes: {advice}")
+        reads = "word ids" if bilm.reads_words else "lexicons"
+        raise ElmoFastError(f"this model reads {reads}, and bilm-tf's file is for models of bytes: {advice}")
     with atomic_file(path) as temporary, hdf5_written(temporary, path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.get_output_dim() // 2), np.float32)
         for first, rows in encoded_words(bilm, words, batch_size, progress):

@@ -9,7 +9,8 @@ from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.search import nearest
 from elmo_fast.embed.vector_text import Matrix
 from elmo_fast.embed.word_vectors import Vectors
-from elmo_fast.errors import ElmoFastError, check_counts, not_a_string, quoted
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
+from elmo_fast.text import check_words
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:
@@ -47,8 +48,7 @@ def most_similar(
 
 def _as_words(name: str, value: Any) -> list[str]:
     words = [value] if isinstance(value, str) else [] if value is None else value
-    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise ElmoFastError(f"most_similar: {name} must be a word or a list of words; got {quoted(value)}")
+    check_words(words, f"most_similar: {name}", "a word or a list of words")
     return list(words)
 
 

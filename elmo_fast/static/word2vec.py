@@ -1,10 +1,9 @@
 """word2vec by gensim: skip-gram or CBOW, with negative sampling or a hierarchical softmax."""
 
-import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,9 +87,8 @@ def train_word2vec(
     if init_from is not None:
         init_from.check_width(dimension)
     models = require("gensim.models", "static", "Training word2vec")
-    callbacks = require("gensim.models.callbacks", "static", "Training word2vec")
 
-    class Passes(callbacks.CallbackAny2Vec):  # type: ignore[name-defined]
+    class Passes(models.callbacks.CallbackAny2Vec):  # type: ignore[name-defined]
         """Reports each pass and its time."""
 
         number, start = 0, 0.0
@@ -105,7 +103,10 @@ def train_word2vec(
                 speed = model.corpus_total_words / max(seconds, 1e-9)
                 report(Epoch(self.number, epochs, model.negative, seconds, speed))
 
-    with _one_file(os.fspath(path), tokenizer) as corpus:
+    # One file that gensim reads as `sentences_of` does: with single spaces, not packed.
+    with tempfile.NamedTemporaryFile("w", prefix="elmo-fast-", encoding="utf-8", newline="\n") as corpus:
+        corpus.writelines(f"{' '.join(sentence.tokens)}\n" for sentence in sentences_of(os.fspath(path), tokenizer))
+        corpus.flush()
         model = models.Word2Vec(
             vector_size=dimension, window=window, min_count=min_count, max_final_vocab=max_vocab_size,
             sg=int(algorithm == "sg"), hs=int(objective == "hs"), negative=(negative or 5) if objective == "ns" else 0,
@@ -113,9 +114,9 @@ def train_word2vec(
         )  # fmt: skip
         # gensim reads a file in C, so that workers do not wait for Python. Not with a hierarchical softmax: then even
         # one worker of gensim 4.4.0 gives different vectors every time.
-        text: dict[str, Any] = {"corpus_file": corpus}
+        text: dict[str, Any] = {"corpus_file": corpus.name}
         if objective == "hs":
-            text = {"corpus_iterable": models.word2vec.LineSentence(corpus)}
+            text = {"corpus_iterable": models.word2vec.LineSentence(corpus.name)}
         model.build_vocab(**text)
         if not len(model.wv):
             more = f" (or more than max_vocab_size={max_vocab_size} do, equally often)" if max_vocab_size else ""
@@ -130,13 +131,3 @@ def train_word2vec(
             why = f"sample={sample} dropped every word of the text, so nothing was learned"
             raise ElmoFastError(f"{path}: {why}; give sample=0, or more text")
     return Vectors(list(model.wv.index_to_key), np.array(model.wv.vectors, np.float32))
-
-
-@contextlib.contextmanager
-def _one_file(pattern: str, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Yield the text as one file that gensim reads as `sentences_of` does: with single spaces, not packed."""
-    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
-        together = os.path.join(folder, "text.txt")
-        with open(together, "w", encoding="utf-8", newline="\n") as out:
-            out.writelines(f"{' '.join(sentence.tokens)}\n" for sentence in sentences_of(pattern, tokenizer))
-        yield together

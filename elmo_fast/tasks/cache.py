@@ -10,7 +10,7 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,15 @@ from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.sentence_vectors import write_vectors
 from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, WordEncoder
-from elmo_fast.modules.bilm import model_digest
+from elmo_fast.modules.bilm import BiLM, model_digest
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.tasks.formats import Example, text_rows, texts_of
 
 MAX_TOKENS = 4096
 Sentences = Sequence[Sequence[str]]
 LayerArray = npt.NDArray[Any]
+# The file of the layers of some sentences, which of them are wanted (None: all), and the shape of the layers.
+_Plan = tuple[pathlib.Path, Sentences, Sequence[int] | None, tuple[int, int, int]]
 
 
 class LayerCache:
@@ -146,7 +148,7 @@ def planned_caches(
     splits: Mapping[str, tuple[Sequence[Example], Sequence[int] | None]],
     folder: str | os.PathLike[str],
     report: Callable[[str], None] | None,
-) -> dict[str, "_Plan"]:
+) -> dict[str, _Plan]:
     """Report the size and the folder of all files that `cached_splits` would compute; return what it would do.
 
     A split's file is of its sentences that are wanted or, if it exists, of all.
@@ -165,23 +167,14 @@ def planned_caches(
                 sentences, only = [sentences[index] for index in only], None
                 path = path.with_name(_key(model, sentences))
         shape = model.num_layers, sum(map(len, sentences)), model.get_output_dim()
-        plans[name] = _Plan(path, sentences, only, shape)
-    missing = {plan.path: plan.shape for plan in plans.values() if not plan.path.exists()}
+        plans[name] = path, sentences, only, shape
+    missing = {path: shape for path, _, _, shape in plans.values() if not path.exists()}
     if needed := 4 * sum(map(math.prod, missing.values())):
         check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
         words = sum(shape[1] for shape in missing.values())
         if report is not None:
             report(f"cache  {size(needed)} in {folder}: the biLM's layers for {words:,} words, computed once")
     return plans
-
-
-class _Plan(NamedTuple):
-    """The file of the layers of some sentences, and which of them are wanted (None: all)."""
-
-    path: pathlib.Path
-    sentences: Sentences
-    only: Sequence[int] | None
-    shape: tuple[int, int, int]
 
 
 def _stored(path: pathlib.Path) -> LayerArray | None:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from elmo_fast._io.fields import field_complaints, within
 from elmo_fast.errors import ElmoFastError
@@ -13,9 +13,7 @@ from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 # Where ELMo is used -> the inputs that its mixes are.
 ELMO_AT = {"none": (), "input": ("input",), "output": ("output",), "both": ("input", "output")}
 Pooling = Literal["max", "mean", "both"]
-POOLINGS: tuple[str, ...] = get_args(Pooling)
 Metric = Literal["auto", "spans", "labels"]
-METRICS: tuple[str, ...] = get_args(Metric)
 
 # The fields that may change when a run is resumed.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "copy_model", "threads", "backend")
@@ -119,13 +117,6 @@ class TaskConfig:
     threads: int | None = None
     resume: bool = True
     """resume the run in save_dir; false: start over"""
-
-    def features(self) -> str:
-        """Describe the BiLSTM's inputs for people."""
-        elmo = f"ELMo at {self.elmo} ({'fine-tuned' if self.fine_tune else 'frozen'}, layer {self.layer})"
-        words = f"vectors of {self.vectors}" if self.vectors else f"random word embeddings of {self.word_dim}"
-        parts = {elmo: self.elmo != "none", words: self.vectors or self.word_dim, "a character CNN": self.characters}
-        return " + ".join(part for part, used in parts.items() if used)
 
     def flat(self) -> dict[str, Any]:
         """All fields in a dictionary."""

@@ -1,8 +1,6 @@
 """The data of a task: files, the fraction of train that is used, labels, and batches in their order."""
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,8 +31,6 @@ from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
 
 UNSEEN = -100
 """The number of a label that training has not seen: no loss (torch's `ignore_index`), and wrong in every score."""
-
-_MOST_LISTED = 5
 
 
 class Labels:
@@ -75,10 +71,9 @@ class Labels:
         """
         labels = [label for example in examples for label in example.labels]
         strange = Counter(label for label in labels if label not in self.index)
-        some = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
-        more = f" and {len(strange) - _MOST_LISTED} more" if len(strange) > _MOST_LISTED else ""
-        what = f"{strange.total()} of {len(labels)} labels do not occur in the training data: {some}{more}"
-        return f"{split}: {what}; they give no loss and count as wrong" if strange else None
+        some = ", ".join(f"{label} ({count})" for label, count in strange.most_common(5))
+        what = f"{strange.total()} of {len(labels)} labels do not occur in the training data: {some}"
+        return f"{split}: {what}; {len(strange)} different; they give no loss and count as wrong" if strange else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +124,7 @@ def doubts_about(examples: Sequence[Example], path: str, config: TaskConfig, *, 
     spans: whether spans are scored.
     """
     counts = Counter(label for example in examples for label in example.labels)
-    odd, total = odd_tags(counts), counts.total()
+    odd, total, is_conllu = odd_tags(counts), counts.total(), format_of(path, config.format) == "conllu"
 
     def first(labels: list[str]) -> str:
         """Name the first sentence that has one of the labels, and say how many have."""
@@ -141,11 +136,7 @@ def doubts_about(examples: Sequence[Example], path: str, config: TaskConfig, *, 
             f"{first(odd)}: {odd[0]!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...): {counted_as(spans=spans)}; "
             f"correct the file, or give --metric {'labels' if spans else 'spans'}"
         )
-    elif (
-        UNSPECIFIED in counts
-        and format_of(path, config.format) == "conllu"
-        and conllu_column(path, config.column) not in MAY_BE_EMPTY
-    ):
+    elif UNSPECIFIED in counts and is_conllu and conllu_column(path, config.column) not in MAY_BE_EMPTY:
         yield (
             f"{first([UNSPECIFIED])}: the label is unspecified ({UNSPECIFIED}): it is learned and scored like any "
             "other; leave out these sentences, or fill the column"
@@ -290,11 +281,3 @@ def shared_subset(count: int, share: float, seed: int) -> list[int]:
     """
     size = max(1, round(share * count))
     return sorted(np.random.default_rng([seed, count]).permutation(count)[:size].tolist())
-
-
-def digest_of(*splits: Split) -> str:
-    """Return a digest of sentences and labels, to check that a run is resumed with the same data."""
-    digest = hashlib.sha256()
-    for split in splits:
-        digest.update(json.dumps(split.examples).encode())
-    return digest.hexdigest()

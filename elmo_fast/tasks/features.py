@@ -13,15 +13,15 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
-from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules import BiLM, ScalarMix
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, read_uncalled, skip_init
+from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.char_cnn import character_features
-from elmo_fast.modules.scalar_mix import mixes
+from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
 from elmo_fast.static import Vectors
-from elmo_fast.text.characters import MAX_CHARACTERS, CharacterTable
+from elmo_fast.text.characters import MAX_CHARACTERS, PAD, ByteSpelling
 
 _LEVELS = 1 << 16
 
@@ -48,13 +48,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return x * mask.mul_(_LEVELS / (_LEVELS - dropped))
 
 
-def _padded(rows: Sequence[list[int]]) -> Tensor:
-    """Return rows of numbers as [B, T] int64, 0 at padding."""
-    longest = max(map(len, rows), default=0)
-    return torch.tensor([row + [0] * (longest - len(row)) for row in rows], dtype=torch.int64, device="cpu")
-
-
-_IDS = 262  # of CharacterTable: bytes, markers and padding, less one, as ELMo's
+_IDS = 262  # of ByteSpelling: bytes, markers and padding, less one, as ELMo's
 
 
 class CharacterFeatures(nn.Module):
@@ -110,27 +104,22 @@ class CharacterFeatures(nn.Module):
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
-        rows: dict[str, int] = {}
-        at = _padded([[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences])
-        vectors = self._encode(list(rows))
-        with_padding = torch.cat([vectors.new_zeros(1, vectors.shape[1]), vectors])
-        return with_padding.index_select(0, at.reshape(-1).to(vectors.device)).reshape(*at.shape, vectors.shape[1])
-
-    def _encode(self, words: list[str]) -> Tensor:
+        rows, numbers = ByteSpelling(self.max_characters).distinct(sentences)
         # Beyond the longest word and one window of padding all windows are alike: their maximum is the same.
-        widest = max(width for width, _ in self.filters)
-        slots = min(self.max_characters, max((len(word.encode("utf-8", "ignore")) for word in words), default=1) + 2)
-        slots = min(self.max_characters, slots + widest)
-        ids = torch.from_numpy(CharacterTable(words, slots).ids()).to(self.embedding.device)
+        longest = int((rows[1:] != PAD + 1).any(axis=0).sum())
+        ids = torch.from_numpy(rows[1:, : longest + max(width for width, _ in self.filters)])
         read_uncalled(self.convolutions)
-        return character_features(
-            ids,
+        vectors = character_features(
+            ids.to(self.embedding.device),
             self.embedding,
             self.convolutions,
             activation=self.activation,
             precision=self.precision,
             backend=ops.backend_for("char_cnn", self.backend),
         )
+        with_padding = F.pad(vectors, (0, 0, 1, 0))
+        at = torch.from_numpy(numbers).to(vectors.device)
+        return with_padding.index_select(0, at.reshape(-1)).reshape(*at.shape, vectors.shape[1])
 
 
 _PADDING, _UNKNOWN, _FIRST = 0, 1, 2
@@ -168,7 +157,7 @@ class StaticFeatures(nn.Module):
         self.words = list(vectors.words)
         self._numbers = {word: number for number, word in enumerate(self.words, _FIRST)}
         self.unknown = nn.Parameter(rows[_FIRST:].mean(0).to(torch.get_default_device()))
-        self._replaced = frozenset(number + _FIRST for number in replaced)
+        self._replaced = torch.tensor(sorted(replaced), dtype=torch.int64, device="cpu") + _FIRST
         self.trainable = trainable
         # A frozen table is no buffer: to_empty and the device "meta" would drop its values, which no state_dict has.
         self.table = nn.Parameter(rows.to(torch.get_default_device())) if trainable else rows
@@ -180,9 +169,6 @@ class StaticFeatures(nn.Module):
         Words that occur once are `replaced`.
         """
         counts = Counter(word for words in sentences for word in words)
-        if not counts:
-            raise ElmoFastError("sentences must have at least one word; got none")
-        check_counts(width=width)
         words = sorted(counts)
         bound = math.sqrt(3 / width)
         matrix = torch.empty(len(words), width, device="cpu").uniform_(-bound, bound).numpy()
@@ -196,11 +182,13 @@ class StaticFeatures(nn.Module):
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding."""
         get = self._numbers.get
-        numbers = _padded([[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences])
-        if self.training and self._replaced:
-            once = torch.tensor(sorted(self._replaced), device="cpu")
+        rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
+        longest = max(map(len, rows), default=0)
+        padded = [row + [_PADDING] * (longest - len(row)) for row in rows]
+        numbers = torch.tensor(padded, dtype=torch.int64, device="cpu")
+        if self.training and len(self._replaced):
             replaced = torch.rand(numbers.shape, device="cpu") < 0.5
-            numbers[replaced & torch.isin(numbers, once)] = _UNKNOWN
+            numbers[replaced & torch.isin(numbers, self._replaced)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
         table = self.table.to(self.unknown)
         if not self.trainable and not table.is_meta:
@@ -233,8 +221,8 @@ class ElmoFeatures(nn.Module):
 
         y_m = gamma_m * sum_l softmax(w_m)_l * h_l
 
-    A biLM whose parameters are trained is a submodule. A frozen one is not: it is in no state_dict, and stays in
-    evaluation mode; it moves to the mixes' device when it is run.
+    The modules of the mixes are `scalar_mixes`. A biLM whose parameters are trained is a submodule. A frozen one is
+    not: it is in no state_dict, and stays in evaluation mode; it moves to the mixes' device when it is run.
 
     Args:
         bilm: as load_bilm gives it; whether it is trained is whether its parameters require gradients. Every sentence
@@ -270,26 +258,19 @@ class ElmoFeatures(nn.Module):
             # In a list torch does not see it.
             self._frozen = [bilm.eval()]
         self.dropout, self.l2 = dropout, l2
-        known, self.learns_weights = bilm.num_layers, layer == "mix"
+        known, learned = bilm.num_layers, layer == "mix"
         if isinstance(layer, int) and -known <= layer < 0:
             layer += known
-        self.layers = list(range(known)) if layer == "mix" else [layer_number(layer, known, also='"mix", ')]
-        for m in range(mixes):
-            mix = ScalarMix(len(self.layers), backend=backend)
-            for weight in mix.scalar_parameters:
-                weight.requires_grad_(self.learns_weights)
+        self.layers = list(range(known)) if learned else [layer_number(layer, known, also='"mix", ')]
+        self.scalar_mixes = [ScalarMix(len(self.layers), backend=backend) for _ in range(mixes)]
+        for m, mix in enumerate(self.scalar_mixes):
+            mix.scalar_parameters.requires_grad_(learned)
             self.add_module(f"scalar_mix_{m}", mix)
-        self._mixes = mixes
 
     @property
     def bilm(self) -> BiLM:
         """The biLM, frozen or trained."""
         return self.trained_bilm if self.fine_tuned else self._frozen[0]
-
-    @property
-    def scalar_mixes(self) -> list[ScalarMix]:
-        """The M mixes."""
-        return [self.get_submodule(f"scalar_mix_{m}") for m in range(self._mixes)]  # type: ignore[misc]
 
     def get_output_dim(self) -> int:
         """2D, the width of a mix."""
@@ -338,10 +319,7 @@ class ElmoFeatures(nn.Module):
         weight_layers(l2_coef=λ) has the same sum: it takes the softmax of W + 1/(L+1), but that shift changes no
         softmax, and it squares W without it. gamma is not penalised in either.
         """
-        weights = [weight for mix in self.scalar_mixes for weight in mix.scalar_parameters]
-        if not self.learns_weights or not self.l2:
-            return weights[0].new_zeros(())
-        return self.l2 * torch.cat(weights).square().sum()
+        return self.l2 * torch.cat([w for mix in self.scalar_mixes for w in mix.scalar_parameters]).square().sum()
 
     @torch.no_grad()
     def weights(self) -> list[list[float]]:

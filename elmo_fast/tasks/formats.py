@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import os
-import pathlib
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean
 from elmo_fast.text import opened_source, read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.conllu import CONLLU_COLUMNS, Column, Lines, Row, conllu_column, conllu_rows, filled, misfit
+from elmo_fast.text.sentences import ending
 from elmo_fast.text.sources import Column as TableColumn
 from elmo_fast.text.tokenizers import Tokenize
 
@@ -26,7 +26,7 @@ UNSPECIFIED, MAY_BE_EMPTY = "_", ("feats", "deps", "misc")
 PER_WORD, TABLES = ("conllu", "columns"), ("csv", "jsonl", "parquet")
 TASK_FORMATS = ("auto", *PER_WORD, "tsv", *TABLES, "text")
 TEXT_COLUMN, LABEL_COLUMN, PREDICTED = "text", "label", "predicted"
-_SUFFIXES = {
+SUFFIXES = {
     ".conllu": "conllu",
     ".tsv": "tsv",
     **{f".{name}": name for name in TABLES},
@@ -64,16 +64,10 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     check_choice("format", format, TASK_FORMATS)
     if format != "auto":
         return format
-    if (known := suffix_format(path)) is None:
+    if (known := SUFFIXES.get(ending(path))) is None:
         advice = f"give format={', '.join(TASK_FORMATS[1:-1])} or, to predict, text"
-        raise ElmoFastError(f"{path}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); {advice}")
+        raise ElmoFastError(f"{path}: the suffix does not tell the format ({', '.join(SUFFIXES)} do); {advice}")
     return known
-
-
-def suffix_format(path: str | os.PathLike[str]) -> str | None:
-    """Return the format that the suffix of a file (without .gz or .zst) names, or None."""
-    name = pathlib.Path(path).name.lower().removesuffix(".gz").removesuffix(".zst")
-    return _SUFFIXES.get(pathlib.PurePath(name).suffix)
 
 
 def is_table(format: str, column: Column, label_column: str | None) -> bool:
@@ -149,9 +143,13 @@ def read_rows(
     elif format in PER_WORD:
         words = (conllu_rows if format == "conllu" else _columns)(path, lines, column)
         rows = ((example, {}) for example in _grouped(words))
+    elif format == "tsv":
+        rows = ((example, {}) for example in _tsv(path, lines, column, tokenizer_of(tokenizer), labelled))
+    elif column is not None:
+        raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
     else:
-        read = _tsv if format == "tsv" else _text
-        rows = ((example, {}) for example in read(path, lines, column, tokenizer_of(tokenizer), labelled))
+        tokenize = tokenizer_of(tokenizer)
+        rows = ((Example(tokenize(line), []), {}) for _, line in lines if line or not labelled)
     for example, row in rows:
         has_words = has_words or bool(example.words)
         yield example, row
@@ -236,7 +234,10 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
-    at = _number(path, column, -1, "columns")
+    try:
+        at = -1 if column is None else int(column)
+    except ValueError as error:
+        raise ElmoFastError(f"{path}: column of the format columns must be a number; got {column!r:.40}") from error
     width, tabs = 0, False
     for index, line in lines:
         if not line or line.split(maxsplit=1)[0] == _DOCUMENT:
@@ -290,8 +291,7 @@ def _of_table(
 
 
 def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
-    at = _number(path, column, 0, "tsv")
-    if at not in (0, 1):
+    if (at := {"None": 0, "0": 0, "1": 1}.get(str(column))) is None:
         raise ElmoFastError(f"{path}: column must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}")
     count, quoted, header = 0, list[int](), ""
     for index, line in lines:
@@ -325,18 +325,3 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: 
             "label_column=NAME, which reads quoting",
             stacklevel=5,
         )
-
-
-def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, labelled: bool) -> Iterator[Example]:
-    if column is not None:
-        raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
-    for _, line in lines:
-        if line or not labelled:
-            yield Example(tokenize(line), [])
-
-
-def _number(path: str, column: Column, default: int, format: str) -> int:
-    try:
-        return default if column is None else int(column)
-    except ValueError as error:
-        raise ElmoFastError(f"{path}: column of the format {format} must be a number; got {column!r:.40}") from error

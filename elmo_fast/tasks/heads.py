@@ -1,6 +1,6 @@
 """Heads: a BiLSTM over the features of the words, then a tag for each word, or one label for a sentence or a pair."""
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from elmo_fast.errors import check_choice
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_directions
 from elmo_fast.op_choices import Backend, Precision
-from elmo_fast.tasks.config import POOLINGS
+from elmo_fast.tasks.config import Pooling
 from elmo_fast.tasks.crf import CRF
 from elmo_fast.tasks.data import UNSEEN
 from elmo_fast.tasks.features import dropout
@@ -135,10 +135,9 @@ class Tagger(_Head):
         if self.crf is None:
             return super().loss(scores, labels, lengths)
         known = (labels != UNSEEN).sum(1) == lengths
-        if not known.any():
-            return scores.sum() * 0
         lengths = lengths[known]
-        return -self.crf.log_likelihood(scores[known], labels[known], lengths).sum() / lengths.sum()
+        total = self.crf.log_likelihood(scores[known], labels[known], lengths).sum()
+        return -total / lengths.sum().clamp(min=1)
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
@@ -166,7 +165,7 @@ class Classifier(_Head):
     """
 
     def __init__(self, width: int, labels: int, *, pooling: str = "both", pairs: bool = False, **settings: Any) -> None:
-        check_choice("pooling", pooling, POOLINGS)
+        check_choice("pooling", pooling, get_args(Pooling))
         super().__init__(width, labels, inputs=(2 if pooling == "both" else 1) * (4 if pairs else 1), **settings)
         self.pooling, self.pairs = pooling, pairs
 

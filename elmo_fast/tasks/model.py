@@ -19,21 +19,51 @@ from elmo_fast.tasks.heads import Classifier, Tagger
 
 
 class TaskModel(nn.Module):
-    """Features of a batch of sentences, then a head.
+    """Features of a batch of sentences, then a head; the parameters are drawn by torch's global generator.
 
     elmo: a mix of the biLM's layers per element of elmo_at, where they go: "input" (with the other features), "output"
     (with the BiLSTM's output).
+
+    train: the sentences whose words get random embeddings, of a model to be trained; words: those that have them, of a
+    model whose weights are to be loaded.
+
+    Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
     """
 
     def __init__(
-        self,
-        static: StaticFeatures | None,
-        characters: CharacterFeatures | None,
-        elmo: ElmoFeatures | None,
-        elmo_at: Sequence[str],
-        head: Tagger | Classifier,
+        self, config: TaskConfig, labels: int, train: Sequence[Example] = (), words: Sequence[str] = ()
     ) -> None:
         super().__init__()
+        static = None
+        if config.vectors is not None:
+            static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
+        elif config.word_dim and train:
+            static = StaticFeatures.random(texts_of(train), config.word_dim)
+        elif config.word_dim:
+            empty = Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32))
+            static = StaticFeatures(empty, trainable=True)
+        choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
+        # float16 has little room for gradients, which a GPU's kernels do not scale.
+        precision = "float32" if config.precision == "float16" else trained_precision(config.precision)
+        trained: dict[str, Any] = {"precision": precision, "backend": config.backend}
+        characters = CharacterFeatures(**trained) if config.characters else None
+        elmo_at, elmo = ELMO_AT[config.elmo], None
+        if elmo_at:
+            assert config.model is not None  # see validate
+            bilm = load_bilm(config.model, config.prefix, fine_tune=config.fine_tune, **choices)
+            mix: dict[str, Any] = {"layer": config.layer, "dropout": config.elmo_dropout, "l2": config.mix_l2}
+            elmo = ElmoFeatures(bilm, len(elmo_at), backend=config.backend, **mix)
+        width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
+        width += elmo.get_output_dim() if elmo is not None and "input" in elmo_at else 0
+        settings: dict[str, Any] = {
+            "hidden": config.hidden, "lstm_layers": config.lstm_layers, "dropout": config.dropout,
+            "output_width": elmo.get_output_dim() if elmo is not None and "output" in elmo_at else 0, **trained,
+        }  # fmt: skip
+        if config.task == "tag":
+            head: Tagger | Classifier = Tagger(width, labels, crf=config.crf, **settings)
+        else:
+            pairs = config.pair_column is not None
+            head = Classifier(width, labels, pooling=config.pooling, pairs=pairs, **settings)
         self.static, self.characters, self.elmo, self.elmo_at, self.head = static, characters, elmo, elmo_at, head
 
     def forward(self, batch: TaskBatch) -> Tensor:
@@ -48,47 +78,6 @@ class TaskModel(nn.Module):
         """Return the head's loss and the penalty of the mixes, []."""
         loss = self.head.loss(scores, batch.labels, batch.lengths)
         return loss if self.elmo is None else loss + self.elmo.penalty()
-
-
-def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), words: Sequence[str] = ()) -> TaskModel:
-    """Return a model, its parameters drawn by torch's global generator.
-
-    train: the sentences whose words get random embeddings, of a model to be trained; words: those that have them, of a
-    model whose weights are to be loaded.
-
-    Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
-    """
-    static = None
-    if config.vectors is not None:
-        static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
-    elif config.word_dim and train:
-        static = StaticFeatures.random(texts_of(train), config.word_dim)
-    elif config.word_dim:
-        empty = Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32))
-        static = StaticFeatures(empty, trainable=True)
-    choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
-    # float16 has little room for gradients, which a GPU's kernels do not scale.
-    precision = "float32" if config.precision == "float16" else trained_precision(config.precision)
-    trained: dict[str, Any] = {"precision": precision, "backend": config.backend}
-    characters = CharacterFeatures(**trained) if config.characters else None
-    elmo_at, elmo = ELMO_AT[config.elmo], None
-    if elmo_at:
-        assert config.model is not None  # see validate
-        bilm = load_bilm(config.model, config.prefix, fine_tune=config.fine_tune, **choices)
-        mix = {"layer": config.layer, "dropout": config.elmo_dropout, "l2": config.mix_l2, "backend": config.backend}
-        elmo = ElmoFeatures(bilm, len(elmo_at), **mix)  # type: ignore[arg-type]
-    width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
-    width += elmo.get_output_dim() if elmo is not None and "input" in elmo_at else 0
-    settings: dict[str, Any] = {
-        "hidden": config.hidden, "lstm_layers": config.lstm_layers, "dropout": config.dropout,
-        "output_width": elmo.get_output_dim() if elmo is not None and "output" in elmo_at else 0, **trained,
-    }  # fmt: skip
-    if config.task == "tag":
-        head: Tagger | Classifier = Tagger(width, labels, crf=config.crf, **settings)
-    else:
-        pairs = config.pair_column is not None
-        head = Classifier(width, labels, pooling=config.pooling, pairs=pairs, **settings)
-    return TaskModel(static, characters, elmo, elmo_at, head)
 
 
 def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:

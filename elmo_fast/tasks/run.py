@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from elmo_fast._runtime.progress import Progress, duration
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import (
     file_beside,
-    missing_model,
     named_folder,
     pretrained_folder,
     put_model,
@@ -33,26 +32,26 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
+from elmo_fast.tasks.config import Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
 from elmo_fast.tasks.formats import (
     PER_WORD,
+    SUFFIXES,
     Example,
     format_of,
     is_number,
     is_table,
     read_rows,
-    suffix_format,
     write_examples,
     write_predicted_csv,
     write_tagged_conllu,
 )
-from elmo_fast.tasks.model import TaskModel, input_digests, new_model
+from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import Prediction, TaskTrainer, load_weights, predict, trained_weights
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
-from elmo_fast.text.sources import SHOWN_LINES
+from elmo_fast.text.sentences import ending
 from elmo_fast.text.tokenizers import RAW_TEXT
 
 # A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
@@ -181,7 +180,7 @@ class SavedTask:
             examples = [Example(list(first), [], list(second)) for first, second in zip(*texts, strict=True)]
         empty = [index for index, each in enumerate(examples) if not self.has_words(each)]
         if empty and self.config.task == "classify":
-            which = f"{len(empty)} of {len(examples)} sentences have no words ({_listed('sentences[{}]', empty)})"
+            which = f"{len(empty)} of {len(examples)} sentences have no words, the first is sentences[{empty[0]}]"
             warnings.warn(f"{which}: their label is None, their probabilities are NaN", stacklevel=3)
         return examples
 
@@ -205,16 +204,14 @@ class SavedTask:
 
         Without words there are no tags, and a classifier's values are None.
         """
+        shares = prediction.probabilities
         if self.config.task == "classify":
-            shares = prediction.probabilities
             values = [None] * len(self.labels) if shares is None else shares.tolist()
             every = dict(zip(self.labels.names, values, strict=True))
             second = {} if self.config.pair_column is None else {"second": list(example.second)}
             return {"words": example.words, **second, "label": prediction.label, "probabilities": every}
-        if prediction.probabilities is None:
-            return {"words": [], "labels": [], "probabilities": []}
-        at = torch.tensor(self.labels.ids(prediction.labels), device="cpu")
-        chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
+        rows = [] if shares is None else shares.tolist()
+        chosen = [row[number] for row, number in zip(rows, self.labels.ids(prediction.labels), strict=True)]
         return {"words": example.words, "labels": prediction.labels, "probabilities": chosen}
 
 
@@ -266,7 +263,7 @@ def load_task(
     check_int8_device(config.precision, device_named(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
     with torch.device("cpu"):
-        task = new_model(config, len(labels), words=words)
+        task = TaskModel(config, len(labels), words=words)
     digests = input_digests(config, task)
     for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if digests.get(name) != digest:
@@ -290,14 +287,11 @@ def _with_paths(folder: pathlib.Path, config: TaskConfig, paths: dict[str, Path 
     needed = {"model": config.elmo != "none" and not own, "vectors": config.vectors is not None}
     for name, path in paths.items():
         if path is not None and not needed[name]:
-            how = f"holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
-            why = how if name == "model" and own else f"was trained without {name}"
+            why = "holds its biLM" if name == "model" and own else f"was trained without {name}"
             raise ElmoFastError(f"leave out --{name}: {folder} {why}")
         if needed[name]:
             stored = getattr(config, name)
             found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
-            if path is not None and name == "model" and (missing := missing_model(found)):
-                raise ElmoFastError(f"--model {missing}")
             if not os.path.exists(found) and (name == "vectors" or path is None):
                 raise ElmoFastError(
                     f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
@@ -354,10 +348,9 @@ def train_task(
     for note in data.notes:
         warnings.warn(note, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
-        report(f"features: {config.features()}")
         torch.manual_seed(config.seed)
         with torch.device("cpu"):
-            model = new_model(config, len(data.labels), data.train)
+            model = TaskModel(config, len(data.labels), data.train)
         model = model.to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
@@ -370,7 +363,7 @@ def train_task(
             dev=trainer.scores(splits["dev"]),
             test=trainer.scores(splits["test"]) if "test" in splits else None,
             epochs=trainer.epochs,
-            best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
+            best_epoch=trainer.best_epoch,
             mix_weights=dict(zip(model.elmo_at, elmo.weights(), strict=True)) if elmo else {},
             gammas=dict(zip(model.elmo_at, elmo.gammas(), strict=True)) if elmo else {},
             config=config,
@@ -418,7 +411,7 @@ def evaluate_task(
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     columns = {"column": column, "label_column": label_column, "pair_column": pair_column}
     asked = _asked(task.config, format=format, metric=metric, **columns)
-    check_choice("metric", asked.metric, METRICS)
+    check_choice("metric", asked.metric, get_args(Metric))
     if label_column is None and is_number(column):
         asked = dataclasses.replace(asked, label_column=None)
     examples = read_labelled(path, asked)
@@ -479,7 +472,7 @@ def predict_task(
     """
     if replaces(out, path):
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
-    if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
+    if format is None and ending(path) == ".txt":
         raise ElmoFastError(f"{path}: a sentence or a word per line? give --format text or --format columns")
     task, path = load_task(save_dir, device, model=model, vectors=vectors), os.fspath(path)
     config = _asked(task.config, format=format, pair_column=pair_column, tokenizer=tokenizer)
@@ -497,8 +490,7 @@ def predict_task(
         rows = [(example, row if to == "csv" else {}) for example, row in read]
         examples = [example for example, _ in rows]
         if empty := [index + 1 for index, each in enumerate(examples) if not task.has_words(each)]:
-            unit = "line" if read_as == "text" else "row"
-            blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
+            blank = f"{len(empty):,} of {len(examples):,} lines or rows are blank, the first is number {empty[0]:,}"
             warnings.warn(f"{path}: {blank}: the output has an empty result for each", stacklevel=2)
         predictions = task.predictions(examples, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
@@ -516,11 +508,6 @@ def predict_task(
     return len(examples)
 
 
-def _listed(form: str, numbers: Sequence[int]) -> str:
-    """Return the first numbers in words, each as in `form`."""
-    return ", ".join(map(form.format, numbers[:SHOWN_LINES])) + (", ..." if len(numbers) > SHOWN_LINES else "")
-
-
 def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
     """Return the format of predictions. Raises ElmoFastError if the suffix of `out` names one that cannot be."""
     formats = {"jsonl": "jsonl"}  # by the format of the suffix; the last one is that of a name without one
@@ -528,7 +515,7 @@ def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities:
         formats |= {"columns": "columns", "tsv": "columns"} | ({"conllu": "conllu"} if read_as == "conllu" else {})
     elif not probabilities:
         formats |= {"csv": "csv"} | ({} if config.pair_column else {"columns": "tsv", "tsv": "tsv"})
-    named = suffix_format(out) or [*formats][-1]
+    named = SUFFIXES.get(ending(out)) or [*formats][-1]
     if named not in formats:
         kind = "probabilities" if probabilities else "labels of pairs" if config.pair_column else "labels"
         names = " or ".join(f".{name}".replace("columns", "conll") for name in formats)

@@ -1,6 +1,7 @@
 """Training of a tagger or classifier: Adam, early stopping on the development score, resuming after a kill."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from elmo_fast._runtime.progress import METRICS_FILE, Progress, duration
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
-from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
+from elmo_fast.tasks.data import Labels, Split, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.scores import Scores, tag_scores
 
@@ -48,22 +49,18 @@ def predict(
     *,
     probabilities: bool = False,
 ) -> list[Prediction]:
-    """Return the prediction for each sentence, in the order of the split; without dropout."""
-    was_training, predictions, done = model.training, [Prediction([])] * len(split.examples), 0
-    device = next(model.parameters()).device
+    """Return the prediction for each sentence, in the order of the split; the model is then in evaluation mode."""
     model.eval()
-    try:
-        for indices in fixed_batches(split.lengths, batch_size):
-            batch = split.batch(indices, device)
-            scores = model(batch)
-            shares = model.head.probabilities(scores, batch.lengths) if probabilities else [None] * len(indices)
-            for index, ids, share in zip(indices, model.head.decode(scores, batch.lengths), shares, strict=True):
-                predictions[index] = Prediction(labels.of_ids(ids), None if share is None else share.cpu())
-            done += len(indices)
-            if progress is not None:
-                progress(done, len(split.examples))
-    finally:
-        model.train(was_training)
+    predictions, done, device = [Prediction([])] * len(split.examples), 0, next(model.parameters()).device
+    for indices in fixed_batches(split.lengths, batch_size):
+        batch = split.batch(indices, device)
+        scores = model(batch)
+        shares = model.head.probabilities(scores, batch.lengths) if probabilities else [None] * len(indices)
+        for index, ids, share in zip(indices, model.head.decode(scores, batch.lengths), shares, strict=True):
+            predictions[index] = Prediction(labels.of_ids(ids), None if share is None else share.cpu())
+        done += len(indices)
+        if progress is not None:
+            progress(done, len(split.examples))
     return predictions
 
 
@@ -132,21 +129,23 @@ class TaskTrainer:
         self.optimiser = torch.optim.Adam([{"params": some, "lr": rate} for some, rate in rates if some], fused=True)
         self.epochs: list[dict[str, Any]] = []
         self._best: dict[str, Tensor] = {}
-        self._data = " ".join([digest_of(self.train, self.dev), *input_digests(config, self.model).values()])
+        may_differ = (*MAY_CHANGE, *MAY_MOVE)
+        self._lasting = {name: value for name, value in config.flat().items() if name not in may_differ}
+        digest = hashlib.sha256("".join(json.dumps(split.examples) for split in (self.train, self.dev)).encode())
+        self._data = " ".join([digest.hexdigest(), *input_digests(config, self.model).values()])
 
     def fit(self) -> None:
         """Train to the end; the model then has the weights of the best epoch."""
         self._resume()
-        while not self.ended:
-            self._epoch(len(self.epochs))
+        patience = self.config.patience or math.inf
+        while (done := len(self.epochs)) < self.config.epochs and done - self.best_epoch < patience:
+            self._epoch(done)
         load_weights(trained_weights(self.model), self._best, self.folder)
 
     @property
-    def ended(self) -> bool:
-        """Whether all epochs are done, or patience is."""
-        done, patience = len(self.epochs), self.config.patience
-        best = max((row["epoch"] for row in self.epochs if row["best"]), default=done)
-        return done >= self.config.epochs or bool(patience and done - best >= patience)
+    def best_epoch(self) -> int:
+        """The epoch with the best score so far, from 1; 0 before the first."""
+        return max((row["epoch"] for row in self.epochs if row["best"]), default=0)
 
     def _resume(self) -> None:
         """Load the state in the folder, if any; ElmoFastError if it is damaged, or of other settings or data."""
@@ -159,7 +158,7 @@ class TaskTrainer:
 
         advice = "start over with --resume false, or remove {folder}"
         tensors, record = read_folder(path, [TENSORS_FILE, POSITION_FILE], read, advice, warns=True)
-        if (other := changes(record.config, lasting(self.config))) or record.data != self._data:
+        if (other := changes(record.config, self._lasting)) or record.data != self._data:
             what = "; ".join(other) or "the sentences of train_path or dev_path, or what model or vectors hold"
             advice = "give another save_dir, or start over with --resume false"
             raise ElmoFastError(f"save_dir {self.folder} holds a run of other settings ({what}); {advice}")
@@ -169,10 +168,9 @@ class TaskTrainer:
             parts.setdefault(kind, {})[name] = tensor
         load_weights(trained_weights(self.model), parts.pop("weights"), path)
         self.epochs, self._best = record.epochs, parts.pop("best")
-        names = {id(each): name for name, each in trained_weights(self.model).items()}
-        order = (names[id(each)] for group in self.optimiser.param_groups for each in group["params"])
-        state = {i: {kind: part[name] for kind, part in parts.items() if name in part} for i, name in enumerate(order)}
-        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+        for name, each in trained_weights(self.model).items():
+            state = {kind: part[name].to(each.device) for kind, part in parts.items() if name in part}
+            self.optimiser.state[each] = state
         self._write_metrics()  # a process killed right after it saved the state has not
         self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
 
@@ -238,7 +236,7 @@ class TaskTrainer:
         for name, each in weights.items():
             state = self.optimiser.state[each]
             tensors |= {f"{kind}/{name}": torch.as_tensor(value, device="cpu") for kind, value in state.items()}
-        record = TrainingRecord(self.epochs, lasting(self.config), self._data)
+        record = TrainingRecord(self.epochs, self._lasting, self._data)
         with write_folder(self.folder / STATE) as new:
             write_tensors(new / TENSORS_FILE, tensors)
             (new / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
@@ -246,8 +244,3 @@ class TaskTrainer:
 
     def _write_metrics(self) -> None:
         write_text(self.folder / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in self.epochs))
-
-
-def lasting(config: TaskConfig) -> dict[str, Any]:
-    """Return the fields that must not change when a run is resumed."""
-    return {name: value for name, value in config.flat().items() if name not in (*MAY_CHANGE, *MAY_MOVE)}

@@ -14,6 +14,7 @@ import abc
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,17 +92,17 @@ RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
 FIRST_MARKER = 0xF8
 RAW_ID_OF_CODE = np.arange(256)
 RAW_ID_OF_CODE[FIRST_MARKER : FIRST_MARKER + RAW_CHARACTERS - 256] = np.arange(256, RAW_CHARACTERS)
-_WORDS_AT_ONCE = 1 << 16
 
 
+@dataclass(eq=False)
 class TypeTable:
     """Words by their number, as bytes.
 
     data: concatenated UTF-8 bytes of all words, uint8; ends: where each word ends, [words] uint64.
     """
 
-    def __init__(self, data: np.ndarray[Any, np.dtype[np.uint8]], ends: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
-        self.data, self.ends = data, ends
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+    ends: np.ndarray[Any, np.dtype[np.uint64]]
 
     @classmethod
     def of(cls, words: Iterable[str]) -> "TypeTable":
@@ -150,25 +151,19 @@ class CharacterTable:
 
     def __init__(self, words: Iterable[str] | TypeTable, max_characters: int = MAX_CHARACTERS) -> None:
         if max_characters < 3:
-            raise ElmoFastError(
-                f"max_characters must be 3 or more (two slots mark the start and end of the word); got {max_characters}"
-            )
+            raise ElmoFastError(f"max_characters must be 3 or more (two mark a word's ends); got {max_characters}")
         types = words if isinstance(words, TypeTable) else TypeTable.of(words)
-        data, ends = types.data, types.ends
-        bounds = np.concatenate([[0], ends.astype(np.int64)])
+        data, bounds = types.data, np.concatenate([[0], types.ends.astype(np.int64)])
         bow, eow, pad = (FIRST_MARKER + marker - 256 for marker in (BOW, EOW, PAD))
-        width, slots = max_characters - 2, np.arange(max_characters - 2)
-        self.codes = np.full((len(ends), max_characters), pad, np.uint8)
+        width, lengths, body = max_characters - 2, np.diff(bounds), data
+        if (lengths > width).any():
+            _warn_of_cut_words(types, lengths > width, f"{width} bytes of UTF-8")
+            body = data[np.arange(len(data)) - np.repeat(bounds[:-1], lengths) < width]
+            lengths = np.minimum(lengths, width)
+        self.codes = np.full((len(types), max_characters), pad, np.uint8)
         self.codes[:, 0] = bow
-        for first in range(0, len(ends), _WORDS_AT_ONCE):
-            some = bounds[first : first + _WORDS_AT_ONCE + 1]
-            lengths, body = np.diff(some), data[some[0] : some[-1]]
-            if lengths.max() > width:
-                _warn_of_cut_words(TypeTable(body, np.cumsum(lengths)), lengths > width, f"{width} bytes of UTF-8")
-                body = body[np.arange(some[0], some[-1]) - np.repeat(some[:-1], lengths) < width]
-            codes, lengths = self.codes[first : first + len(lengths)], np.minimum(lengths, width)
-            codes[:, 1:-1][slots < lengths[:, None]] = body
-            codes[np.arange(len(codes)), lengths + 1] = eow
+        self.codes[:, 1:-1][np.arange(width) < lengths[:, None]] = body
+        self.codes[np.arange(len(types)), lengths + 1] = eow
         for word, marker in ((BOS_WORD, BOS), (EOS_WORD, EOS)):
             same_length = np.flatnonzero(np.diff(bounds) == len(word))
             letters = data[bounds[same_length][:, None] + np.arange(len(word))]

@@ -45,20 +45,15 @@ def ending(path: str | os.PathLike[str]) -> str:
     return os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yield (index from 0, line stripped of white space) of a UTF-8 text file; otherwise as `whole_lines`."""
-    for index, line in whole_lines(path):
-        yield index, line.strip()
-
-
-def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yield (index from 0, line with its white space and line end) of a UTF-8 text file, reading as it goes.
+def read_lines(path: str | os.PathLike[str], whole: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
 
     path: a file, plain, gzip or Zstandard (extra zst), or "-" for standard input; lines end with any of Python's
         universal newlines or \\r\\r\\n, and have at most `compressed.LONGEST_LINE` bytes
+    whole: keep a line's white space and its end
 
     Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes, a longer line and damaged
-    compressed data; OSError otherwise.
+    compressed data, and for a folder; OSError otherwise.
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
@@ -91,9 +86,12 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file "
                         "(for example with iconv), or unpack it"
                     )
-                yield index, line
-    except compressed.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{name}: {compressed.damage_of(error)} after line {index + 1}: {error}") from error
+                yield index, line if whole else line.strip()
+    except IsADirectoryError as error:
+        raise ElmoFastError(
+            f"{name}: is a folder, not a text file; give one of its files or, joined, all: cat {name}/* | elmo-fast "
+            "... with - as the name of the input"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -103,9 +101,8 @@ def rereadable(path: str | os.PathLike[str]) -> Iterator[str]:
     if path != "-" and not stat.S_ISFIFO(os.stat(path).st_mode):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
-        copy = os.path.join(folder, "standard-input.txt" if path == "-" else os.path.basename(path))
-        with contextlib.ExitStack() as stack:
-            source = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))
-            shutil.copyfileobj(source, stack.enter_context(open(copy, "wb")))
-        yield copy
+    with tempfile.NamedTemporaryFile(prefix="elmo-fast-", suffix=f"-{os.path.basename(path)}") as copy:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
+            shutil.copyfileobj(source, copy)
+        copy.flush()
+        yield copy.name

@@ -20,7 +20,7 @@ from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean, quoted, 
 from elmo_fast.op_choices import FORMATS_IN
 from elmo_fast.text.checks import checked_sentences
 from elmo_fast.text.conllu import conllu_rows
-from elmo_fast.text.sentences import ending, files_matching, read_lines, rereadable, whole_lines
+from elmo_fast.text.sentences import ending, files_matching, read_lines, rereadable
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 
@@ -92,7 +92,8 @@ class TextFile(File):
     """A text file, one sentence per line."""
 
     def sentences(self) -> Iterator[Sentence]:
-        return (Sentence(self._tokenize(line), line) for _, line in read_lines(self.path))
+        for _, line in read_lines(self.path):
+            yield Sentence(self._tokenize(line), line)
 
 
 _OTHER = re.compile(r"[^A-Z*]")
@@ -131,9 +132,8 @@ class FastaFile(File):
             else:
                 some = "".join(line.split()).upper()
                 if bad := _OTHER.search(some):
-                    what = "a gap" if bad.group() == "-" else f"the character {bad.group()!r}"
-                    advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
-                    raise self._refusal(index, f"{what} is no residue; {advice}")
+                    why = f"the character {bad.group()!r} is no residue, which is a letter or '*'"
+                    raise self._refusal(index, f"{why}; remove the gaps of an alignment")
                 residues += some
 
     def _refusal(self, index: int, why: str) -> ElmoFastError:
@@ -167,11 +167,15 @@ class ConlluFile(File):
         return f"{sentence.name} | {' '.join(sentence.tokens)}" if self.keyed else sentence.name
 
     def _sentences(self) -> Iterator[tuple[str, list[str]]]:
-        for blank, block in itertools.groupby(read_lines(self.path), lambda each: not each[1]):
-            lines = [] if blank else list(block)
-            ids = [found[1] for _, line in lines if (found := _SENT_ID.match(line))]
+        key = ""
+        for _, block in itertools.groupby(read_lines(self.path), lambda each: not each[1]):
+            lines = list(block)
+            # Comments before the words of a sentence are its own, also where a blank line follows them.
+            for _, line in itertools.takewhile(lambda each: each[1].startswith("#"), lines):
+                key = found[1] if (found := _SENT_ID.match(line)) else key
             if words := [row[1] for row in conllu_rows(self.name, iter(lines), "form") if row is not None]:
-                yield next(iter(ids), ""), words
+                yield key, words
+                key = ""
 
 
 ROWS = 1024  # that are read at a time
@@ -317,13 +321,14 @@ class CsvFile(Column):
 
     A field may stand between double quotes, and then contain the delimiter, line breaks, and quotes written twice.
     Blank lines are skipped. Reading raises ElmoFastError naming the line: a record with more or fewer fields than the
-    header, a quote that does not end; and as whole_lines does.
+    header, a quote that does not end; and as read_lines does.
     """
 
     delimiter = ","
 
     def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        reader = csv.reader((line for _, line in whole_lines(self.path)), delimiter=self.delimiter, strict=True)
+        lines = (line for _, line in read_lines(self.path, whole=True))
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         rows = filter(None, reader)
         try:
             header = next(rows, [])
@@ -494,15 +499,10 @@ class ScannedText:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the sentences, read again; ElmoFastError if the text has changed."""
-        count = 0
-        for index, (tokens, _) in enumerate(self.source.sentences()):
-            if index >= len(self) or len(tokens) != self.lengths[index]:
+        for index, (sentence, length) in enumerate(itertools.zip_longest(self.source.sentences(), self.lengths)):
+            if sentence is None or len(sentence.tokens) != length:
                 raise ElmoFastError(f"{self.source.name} changed while being read, at {self.source.place(index)}")
-            count += 1
-            yield tokens
-        if count != len(self):
-            counts = f"it had {len(self)} {self.source.unit}s and now has {count}"
-            raise ElmoFastError(f"{self.source.name} changed while being read: {counts}")
+            yield sentence.tokens
 
 
 def scan(

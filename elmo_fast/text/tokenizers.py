@@ -74,11 +74,23 @@ def _tokenizer(name: str) -> Tokenize:
     if name == "spacy":
         rules = require("spacy", "spacy", "the tokenizer spacy").blank("en").tokenizer
         return _by_word(lambda word: [token.text for token in rules(word)])
+    # The characters of words: those of \w and the combining marks, which \w lacks.
+    marks = (chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M"))
+    letter = rf"[\w{''.join(marks)}]"
     if name == "basic":
-        pattern = re.compile(_basic(), re.IGNORECASE)
+        end, quote = rf"(?!{letter})", "['’]"
+        apostrophe = rf"{quote}(?!(?:{CLITICS}){end}){letter}+"
+        kinds = (
+            r"</?\w+>",
+            rf"{letter}+(?=n{quote}t{end})|n{quote}t{end}|{quote}(?:{CLITICS}){end}",
+            rf"\d+(?:[.,:]\d+)+{end}|(?:[^\W\d_]\.){{2,}}",
+            rf"{letter}+(?:-{letter}+|{apostrophe})*",
+            r"\.{2,}|-{2,}|\S",
+        )
+        pattern = re.compile("|".join(kinds), re.IGNORECASE)
         return _by_word(lambda word: [match.group() for match in pattern.finditer(_CHINESE.sub(r" \g<0> ", word))])
     replaced = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PLACEHOLDERS.items())
-    words = re.compile(rf"</?\w+>|{replaced}|(?:(?!\d){_letter()})+|\S", re.IGNORECASE)
+    words = re.compile(rf"</?\w+>|{replaced}|(?:(?!\d){letter})+|\S", re.IGNORECASE)
     return _by_word(lambda w: [f"<{m.lastgroup}>" if m.lastgroup else m.group() for m in words.finditer(w)])
 
 
@@ -104,28 +116,6 @@ def _sentence_rules() -> Any:
 def _by_word(split: Tokenize) -> Tokenize:
     cached = lru_cache(CACHED_WORDS)(split)
     return lambda text: [token for word in text.split() for token in cached(word)]
-
-
-@cache
-def _letter() -> str:
-    r"""Return the characters of words as a class: \w and the combining marks, which \w lacks."""
-    marks = (chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M"))
-    return rf"[\w{''.join(marks)}]"
-
-
-def _basic() -> str:
-    letter = _letter()
-    end, quote = rf"(?!{letter})", "['’]"
-    apostrophe = rf"{quote}(?!(?:{CLITICS}){end}){letter}+"
-    return "|".join(
-        (
-            r"</?\w+>",
-            rf"{letter}+(?=n{quote}t{end})|n{quote}t{end}|{quote}(?:{CLITICS}){end}",
-            rf"\d+(?:[.,:]\d+)+{end}|(?:[^\W\d_]\.){{2,}}",
-            rf"{letter}+(?:-{letter}+|{apostrophe})*",
-            r"\.{2,}|-{2,}|\S",
-        )
-    )
 
 
 def first_raw_line(lines: Sequence[str], lengths: Sequence[int]) -> int | None:

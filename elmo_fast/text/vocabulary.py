@@ -72,8 +72,7 @@ class Vocabulary:
         if max_size is not None and max_size < len(MARKERS):
             raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (this includes the markers); got {max_size}")
         frequent = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
-        frequent.sort()
-        frequent.sort(key=counts.__getitem__, reverse=True)  # equal counts keep the order of code points
+        frequent.sort(key=lambda word: (-counts[word], word))
         return cls([*MARKERS, *frequent][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -82,14 +81,10 @@ class Vocabulary:
         Raises ElmoFastError, and writes no file, if a word would not read back the same.
         """
         for word in self.words:
-            if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
-                raise ElmoFastError(f"the word {word!r} cannot be written on a line of its own; remove or rename it")
-        try:
-            text = "".join(f"{word}\n" for word in self.words).encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ElmoFastError(f"a word contains a surrogate, which UTF-8 cannot encode: {error}") from error
+            if word != word.strip().encode("utf-8", "ignore").decode() or any(end in word for end in "\n\r\0"):
+                raise ElmoFastError(f"the word {word!r} cannot be written on a line of UTF-8; remove or rename it")
         with writing(path) as file:
-            file.write(text)
+            file.write("".join(f"{word}\n" for word in self.words).encode("utf-8"))
 
     @property
     def digest(self) -> str:
@@ -106,9 +101,7 @@ class Vocabulary:
         if len(self) != size:
             raise ElmoFastError(f"{wanted}; got {len(self):,}")
         if digest is not None and digest != self.digest:
-            raise ElmoFastError(
-                f"{wanted}, in their order; got as many, but other ones; give the model's own vocab.txt"
-            )
+            raise ElmoFastError(f"{wanted}, in their order; got as many others; give the model's own vocab.txt")
 
     def __len__(self) -> int:
         return len(self.words)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from elmo_fast._io.atomic_file import atomic_file, hdf5_written, write_at
+from elmo_fast._io.atomic_file import atomic_file, hdf5_written
 from elmo_fast.errors import ElmoFastError
 from tests.support.nfs import remove_as_nfs
 
@@ -121,15 +121,6 @@ def test_hdf5_is_written_and_read_back(tmp_path):
         assert file.attrs["name"] == "é"
         assert all(np.array_equal(file[str(i)], values + i) for i in range(5))
     assert os.listdir(tmp_path) == ["out.hdf5"]
-
-
-def test_all_is_written_where_the_system_writes_a_part(tmp_path, monkeypatch):
-    """Writes beyond 2 GiB, or up to the end of a disk."""
-    write = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda handle, data, place: write(handle, data[:3], place))
-    with open(tmp_path / "out", "wb", buffering=0) as file:
-        write_at(file, 4, np.arange(5, dtype="<u2").data)
-    assert (tmp_path / "out").read_bytes() == bytes(4) + np.arange(5, dtype="<u2").tobytes()
 
 
 FULL_DISK = """

@@ -287,7 +287,7 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved)
             read(saved)
     (saved / MANIFEST).unlink()
     with pytest.warns(
-        UserWarning, match=r"own has no manifest\.json: whether config\.json, model\.safetensors are as written"
+        UserWarning, match=r"own has no manifest\.json: whether config\.json, model\.safetensors changed"
     ) as record:
         _, options = load_folder(saved)
     assert len(record) == 1

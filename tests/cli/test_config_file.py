@@ -27,6 +27,7 @@ from tests.support.command_line import elmo_fast
         ("bytes.yaml", b"dim: \xff\n", "--config bytes.yaml: 'utf-8' codec can't decode"),
         (".", None, "--config: Is a directory: '.'"),
         ("smal", None, "--config smal: neither a file nor a preset"),
+        ("/dev/zero", None, "--config /dev/zero: more than 67,108,864 characters, which are no options"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, name, text, expected):

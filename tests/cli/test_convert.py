@@ -73,7 +73,7 @@ def test_a_folder_that_holds_parts_of_another_model_is_refused(pretrained, tmp_p
 
 def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converted, tmp_path):
     words = ["convert", "--to", "hdf5", "--out_dir", tmp_path / "out", "--softmax_file", converted / "softmax.hdf5"]
-    refused(elmo_fast(*words, "--model", pretrained), "--softmax_file needs --options_file and --weight_file")
+    refused(elmo_fast(*words, "--model", pretrained), "weight_file, which softmax_file needs; got both")
     refused(elmo_fast(*words), "name a model with --model FOLDER")
 
 

@@ -89,10 +89,11 @@ def test_the_projector_gets_layer_0_of_words_and_any_layer_of_tokens(bank, model
 def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank):
     vectors = Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     save_vectors(vectors, "v.txt")
-    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--out_dir", "p")
+    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--out_dir", "p q")
     assert "v.txt has no vector for 'zebra'" in done.stderr
-    assert (bank / "p" / "metadata.tsv").read_text() == "b\na\n"
-    np.testing.assert_allclose(np.loadtxt(bank / "p" / "tensors.tsv"), vectors.matrix[[1, 0]], rtol=1e-5)
+    assert "tensorboard --logdir 'p q'\n" in done.stderr
+    assert (bank / "p q" / "metadata.tsv").read_text() == "b\na\n"
+    np.testing.assert_allclose(np.loadtxt(bank / "p q" / "tensors.tsv"), vectors.matrix[[1, 0]], rtol=1e-5)
     plotted("words", "--vectors", "v.txt", "--count", 5, "-q")
     refused(elmo_fast("plot", "words", "--vectors", "v.txt", "--words", "zebra"), "no vector for 'zebra'")
 

@@ -23,7 +23,10 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("embed in.txt - --format npz", "the standard output (-) takes the format jsonl; got npz: name a file"),
+        (
+            "embed in.txt - --format npz",
+            "-: the name says the format jsonl, but npz was chosen; give one that fits the other",
+        ),
         ("embed in.txt - --shard 0/2", "several processes write a folder; OUTPUT cannot be the standard output (-)"),
         ("static convert vectors.txt --output -", "--output cannot be the standard output (-): name a file"),
     ],

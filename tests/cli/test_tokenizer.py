@@ -87,9 +87,9 @@ def test_a_different_one_than_that_of_a_prepared_corpus_is_an_error(folder, tmp_
         "pretrain", "--train_prefix", folder / "corpus", "--save_dir", tmp_path, "--tokenizer", "basic", *TINY
     )
     assert done.returncode == 2
-    assert "was prepared with the tokenizer logs, not basic" in done.stderr
+    assert "was prepared with tokenizer logs, not basic" in done.stderr
     text = ("--train_prefix", folder / "text.log", "--save_dir", folder, "--tokenizer", "basic", "--dry_run")
-    assert "was prepared with the tokenizer logs, not basic" in elmo_fast("pretrain", *text, *TINY).stderr
+    assert "was prepared with tokenizer logs, not basic" in elmo_fast("pretrain", *text, *TINY).stderr
     done = elmo_fast("prepare", "--train_prefix", folder / "text.log", "--out_dir", folder / "corpus", "--min_count", 1)
     assert "tokenizer was 'logs', now None" in done.stderr
 

@@ -81,7 +81,7 @@ def test_damaged_gzip_is_named(folder):
     whole = gzip.compress(bytes(range(32, 120)) * 9 + b"\n")
     for data in (whole[: len(whole) // 2], b"plain text", whole[:30] + b"\0\0\0" + whole[33:]):
         path.write_bytes(data)
-        with pytest.raises(ElmoFastError, match=r"damaged\.gz: damaged gzip data after line"):
+        with pytest.raises(ElmoFastError, match=r"damaged\.gz: damaged \.gz data: .+"):
             read(path, 100)
 
 

@@ -176,7 +176,7 @@ BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f",
         (b"the 1,5 0 2\na 0,5 1 3\n", r"line 1: wanted a word and 3 finite numbers .* found 'the 1,5 0 2'"),
         (b"2 3\nthe 1 2\nof 3 4\n", "line 2: wanted a word and 3 finite numbers"),
         (b"", "contains no word vectors of a known format"),
-        (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged gzip data"),
+        (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged .gz data"),
     ],
 )
 def test_damage_is_told(tmp_path, data, sentence):
@@ -298,7 +298,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, vectors):
             Vectors(["a 5"], np.zeros((1, 1), np.float32)),
             path,
             "glove",
-            "'a 5' cannot be written as glove, where it would not be read back",
+            "'a 5' cannot be written as glove and read back",
         ),
         (Vectors([""], np.zeros((1, 1), np.float32)), path, "glove", "the word '' cannot be written as glove"),
         (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), path, "auto", "cannot be written as UTF-8"),

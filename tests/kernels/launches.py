@@ -129,7 +129,7 @@ def highway():
         projection, bias = torch.empty(SIZE, width, dtype=dtype), torch.empty(SIZE)
         precision = name_of(dtype)
         y, saved = python_functions["highway"](x, weights, biases, projection, bias, count, precision, True)
-        arguments = torch.empty_like(y), saved, x, weights, projection, count, precision, True, True
+        arguments = torch.empty_like(y), saved, x, weights, biases, projection, bias, count, precision, True, True
         python_functions["highway_backward"](*arguments)
 
     def encode(rows, dtype):
@@ -183,7 +183,7 @@ def projected_lstm():
         options = [False, True], 3.0, 3.0, True, name_of(dtype)
         results = python_functions["projected_lstm"](inputs, *weights, lengths, *state, [], *options, save)
         if save:
-            arguments = inputs, weights[0], weights[1], weights[3], lengths, *state, [], *options, True, True, True
+            arguments = inputs, *weights, lengths, *state, [], *options, True, True, True
             python_functions["projected_lstm_backward"](*results, *arguments)
 
     def fused(batch):

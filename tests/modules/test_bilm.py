@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import elmo_fast
+from elmo_fast import BiLM, Elmo
 from elmo_fast.checkpoints import read_options
 from elmo_fast.checkpoints.state import state_shapes
 from elmo_fast.errors import CheckpointError
-from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.modules import bilm as bilm_module
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES

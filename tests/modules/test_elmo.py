@@ -6,10 +6,10 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
-from elmo_fast import Elmo, ElmoTokenEmbedder
+from elmo_fast import BiLM, Elmo, ElmoTokenEmbedder, ScalarMix
 from elmo_fast.checkpoints import read_options
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules import BiLM, ScalarMix, remove_sentence_boundaries
+from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.text import Vocabulary, batch_to_ids
 from tests.modules.conftest import BATCHES
 from tests.support.bilm_numpy import BilmNumpy

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from elmo_fast.modules import ElmoLstm
+from elmo_fast.modules.elmo_lstm import ElmoLstm
 
 SIZES = {"hidden_size": 5, "cell_size": 7, "num_layers": 2}
 CLIPS = {"memory_cell_clip_value": 2, "state_projection_clip_value": 1}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.export import Dim, export
 
+from elmo_fast import Elmo
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo
 from elmo_fast.text import batch_to_ids
 from tests.modules.conftest import BATCHES
 

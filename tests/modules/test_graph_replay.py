@@ -6,8 +6,7 @@ import pickle
 import pytest
 import torch
 
-from elmo_fast import batch_to_ids, ops
-from elmo_fast.modules import BiLM
+from elmo_fast import BiLM, batch_to_ids, ops
 from elmo_fast.modules._graph_replay import padded_rows, padded_words
 from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.support.tolerances import assert_no_worse
@@ -57,7 +56,7 @@ def test_replays_equal_the_pass_itself(files, seen, stateful):
             # Carried states keep what a padded bucket has changed.
             padded = stateful or (padded_rows(ids.shape[0]), padded_words(ids.shape[1])) != ids.shape[:2]
             assert_alike(f"{turn}, {batch}", *results, padded)
-        assert len(models[0]._graph_replay.graphs) == len(some)  # none of the older weights
+        assert len(models[0]._graphs) == len(some)  # none of the older weights
         if stateful:
             assert_alike("states", *(model._elmo_lstm._states for model in models), True)
         with torch.no_grad():
@@ -78,7 +77,7 @@ def test_replays_of_distinct_words_equal_the_pass_over_ids(files, seen, stateful
                 torch.testing.assert_close(layer, other, rtol=1e-5, atol=1e-6)
             assert torch.equal(numbers > 0, expected["mask"])
     assert seen.replays > 5
-    assert len(model._graph_replay.graphs) < 5
+    assert len(model._graphs) < 5
 
 
 @needs_graphs
@@ -100,12 +99,12 @@ def test_batches_of_one_size_each_get_their_own_vectors(files, seen):
 def test_dropped_copies_and_copied_models_capture_anew(files, seen):
     model, ids = bilm(files), ids_of(BATCHES[0])
     with torch.no_grad():
-        counts = [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
+        counts = [(model(ids), len(model._graphs))[1] for _ in range(2)]
         ops.refresh_weights()
-        counts += [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
+        counts += [(model(ids), len(model._graphs))[1] for _ in range(2)]
     assert counts == [0, 1, 0, 1]
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert len(twin._graph_replay.graphs) == 0
+        assert len(twin._graphs) == 0
 
 
 @needs_graphs
@@ -165,7 +164,7 @@ def test_a_pass_under_autocast_and_one_outside_have_graphs_of_their_own(files, s
                 rounded = torch.stack(model(ids)["activations"])
             torch.testing.assert_close(torch.stack(model(ids)["activations"]), expected, rtol=1e-5, atol=1e-6)
             assert not torch.equal(rounded, expected)
-    assert (len(model._graph_replay.graphs), seen.replays) == (2, 5)
+    assert (len(model._graphs), seen.replays) == (2, 5)
 
 
 @needs_graphs

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import Elmo, ElmoEmbedder, batch_to_ids
+from elmo_fast import Elmo, ElmoEmbedder, SampledSoftmaxLoss, batch_to_ids
 from elmo_fast.cli.main import main
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import SampledSoftmaxLoss
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.tasks import load_task, train_task
 from tests.modules.conftest import BATCHES

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from elmo_fast import ops
-from elmo_fast._runtime.threads import torch_threads
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import (
+from elmo_fast import (
     FullSoftmaxLoss,
     HierarchicalSoftmaxLoss,
     NegativeSamplingLoss,
     SampledSoftmaxLoss,
     clip_grad_norm_,
+    ops,
 )
+from elmo_fast._runtime.threads import torch_threads
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import sampled_softmax
 

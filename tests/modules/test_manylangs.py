@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import ElmoEmbedder, batch_to_ids
+from elmo_fast import BiLM, CharacterEncoder, Elmo, ElmoEmbedder, batch_to_ids
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, CharacterEncoder, Elmo
 from elmo_fast.static import write_word_vectors
 from tests.support.manylangs import SENTENCES, formula, write_model
 from tests.support.tolerances import assert_close

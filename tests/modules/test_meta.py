@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elmo_fast.modules import BiLM, Elmo
+from elmo_fast import BiLM, Elmo
 from elmo_fast.modules.losses import FullSoftmaxLoss, SampledSoftmaxLoss
 from elmo_fast.static import Vectors
 from elmo_fast.tasks.features import StaticFeatures

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from elmo_fast import ProjectedLSTM
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ProjectedLSTM
 
 LENGTHS = [5, 4, 2, 1]
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from elmo_fast import ScalarMix
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ScalarMix, add_sentence_boundary_token_ids, remove_sentence_boundaries
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.scalar_mix import mixes
 
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import ElmoEmbedder, ops
+from elmo_fast import BiLM, Elmo, ElmoEmbedder, SampledSoftmaxLoss, ScalarMix, ops
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints.bilm_hdf5 import write_bilm_hdf5
 from elmo_fast.embed.sentence_vectors import run_batches, write_vectors
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.modules import BiLM, Elmo, SampledSoftmaxLoss, ScalarMix
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.ops import _dispatch

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import ElmoEmbedder
+from elmo_fast import BiLM, Elmo, ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, read_options
 from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, Elmo, WordEncoder
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.text import Vocabulary
 from tests.support.bilm_numpy import BilmNumpy
 

@@ -70,7 +70,7 @@ BROKEN = {
     "launch": (raising(RuntimeError("out of resource")), "case 0: .*RuntimeError: out of resource"),
     "nan": (
         after(lambda tensor: tensor.flatten()[:1].fill_(torch.nan), "scalar_mix_forward_mix_kernel"),
-        "case 0: mixed: largest error nan",
+        "case 0: result: largest error nan",
     ),
     "wrong backward": (
         after(lambda tensor: tensor.mul_(1.01), "scalar_mix_backward_gradients_kernel"),

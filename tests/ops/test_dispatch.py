@@ -17,11 +17,9 @@ CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 @pytest.fixture(autouse=True)
 def unwarned():
     """Every test begins as a new process does."""
-    for warn in (_dispatch.warn_once, _dispatch.warn_of_precision):
-        warn.cache_clear()
+    _dispatch.warn_once.cache_clear()
     yield
-    for warn in (_dispatch.warn_once, _dispatch.warn_of_precision):
-        warn.cache_clear()
+    _dispatch.warn_once.cache_clear()
 
 
 def slower(monkeypatch, *precisions):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from elmo_fast.modules import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.ops import LSTMWeights, char_cnn, highway, projected_lstm
 
 

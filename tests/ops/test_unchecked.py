@@ -86,6 +86,8 @@ TAKEN = {
     "char_cnn_backward": {"ids": "wider", "embedding": "longer", "saved": "dtype",
                           "biases": "none entry rank longer dtype"},
     "highway": {"x": "longer"},
+    "highway_backward": {"biases": "none entry rank longer dtype", "projection_bias": "rank longer dtype"},
+    "projected_lstm_backward": {"bias": "none entry rank longer dtype"},
     "sampled_softmax": {"tries": "rank dtype negative large", "correction": "unknown"},
     "sampled_softmax_backward": OF_TABLE, "negative_sampling": {"samples": "longer"},
     "negative_sampling_backward": OF_TABLE,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast import Elmo
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo
 from elmo_fast.pictures import layer_weights, read_layer_weights
 from elmo_fast.pictures.layers import picture
 from tests.pictures.conftest import check_all_text_is_inside

@@ -36,7 +36,7 @@ def test_what_is_alike_is_near_and_the_picture_is_the_same_twice(method):
 def test_few_rows_and_columns():
     """Four words, two words, one column, equal rows."""
     assert to_plane(clouds()[:4], "tsne").points.shape == (4, 2)
-    assert to_plane(clouds()[:2], "pca").points.shape == (2, 2)
+    assert [to_plane(clouds()[:count], "pca").points.shape for count in (1, 2)] == [(1, 2), (2, 2)]
     assert (to_plane(np.arange(3.0)[:, None], "pca").points[:, 1] == 0).all()
     assert (to_plane(np.ones((5, 4)), "pca").points == 0).all()
 
@@ -45,8 +45,8 @@ def test_few_rows_and_columns():
     ("matrix", "method", "message"),
     [
         (np.ones((5, 4)), "umap", "method must be one of tsne, pca; got 'umap'"),
-        (np.ones((3, 4)), "tsne", "tsne needs 4 vectors or more, and pca 2; got 3"),
-        (np.ones((1, 4)), "pca", "pca needs 2 vectors or more; got 1"),
+        (np.ones((3, 4)), "tsne", "tsne needs 4 vectors or more, and pca 1; got 3"),
+        (np.ones((0, 4)), "pca", "and pca 1; got 0"),
         (np.full((5, 4), np.nan), "pca", "must be finite"),
         (np.ones((5, 4)), "tsne", "needs vectors that differ"),
     ],

@@ -65,16 +65,16 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"filters": None}, "filters must hold at least one [width, number]; got none"),  # a line `filters:` of YAML
+        ({"filters": None}, "number above 0]; got none"),  # a line `filters:` of YAML
         ({"loss": "full_softmax", "negatives": 5.0}, "negatives goes with loss: negative_sampling; got loss: full"),
         ({"input": "vectors"}, "vectors_file must name the vectors"),
-        ({"input": "words", "vectors_file": __file__}, "vectors_file goes with input: vectors"),
+        ({"input": "words", "vectors_file": __file__}, "goes with it alone; got vectors_file"),
         ({"input": "vectors", "vectors_file": "absent"}, "vectors_file must exist"),
         ({"prefix": "a."}, "prefix chooses one of the ELMos of init_from; got 'a.' without init_from"),
         ({"weight_decay": 0.1}, "weight_decay is of adamw; with adagrad it must be 0; got 0.1"),
         ({"train_bilm": False}, "train_bilm: false keeps the biLM of init_from, which must name a model; got nothing"),
         ({"train_vectors": False}, "train_vectors: false goes with input: vectors"),
-        ({"input": "vectors", "vectors_file": __file__, "init_from": "x"}, "give input: words with init_from"),
+        ({"input": "vectors", "vectors_file": __file__, "init_from": "x"}, "init_from brings one; give input: words"),
         ({"keep_best": True}, "keep_best compares perplexities of heldout_prefix"),
     ],
 )

@@ -55,13 +55,10 @@ def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, temporary, 
     assert re.match(
         r"speed  [\d,]+ tokens/s, measured here in 20 steps after 3: 3,000 steps take about [\dms.]+, ", speed
     )
-    config.run.max_seconds, config.run.patience = 1e-3, 2
+    config.run.max_seconds = 1e-3
     dry_run(config, report=lines.append)
     assert "; max_seconds ends the run after 0.1s" in lines[-1]
-    assert lines[-4].endswith(
-        "every 300 steps or 0.1s (4 times what an evaluation takes, if that is longer), whichever comes first, and at "
-        "the end, at most 2 times without a better perplexity"
-    )
+    assert lines[-4].endswith("every 300 steps or 0.1s and at the end")
 
 
 def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
@@ -78,7 +75,7 @@ def test_several_processes_measure_together(tmp_path, temporary):
         assert main([*words, "--dry_run"]) == 0
 
     assert all_finish(fork_group(work, 2, log), log)
-    assert log.read_text().count("| 3 rows in each of 2 processes |") == 1
+    assert log.read_text().count(" rows in each of 2 processes |") == 1
     assert not list(temporary.iterdir())
     assert not (tmp_path / "out").exists()
 

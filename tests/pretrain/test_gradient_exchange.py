@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain import exchange
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, join_processes
 from tests.support.backends import trains_in_a_fork
@@ -19,10 +18,10 @@ def tables():
     return [torch.sparse_coo_tensor([i], r, (10, 2), check_invariants=True) for i, r in zip(ids, rows, strict=True)]
 
 
-def exchanged(processes, dense, tables, memory=None):
+def exchanged(processes, dense, tables, memory=None, at_once=True):
     """Sum the gradients over all processes, without a graph."""
-    exchange = Exchange(processes, {} if memory is None else memory)
-    for stage in (exchange.add(dense), exchange.start(), exchange.add([], tables), exchange.finish()):
+    exchange = Exchange(processes, {} if memory is None else memory, at_once)
+    for stage in (exchange.add(dense), exchange.start(), exchange.add([], tables), exchange.start(wait=True)):
         for act in stage:
             act()
 
@@ -37,7 +36,7 @@ def check_rows(processes: Processes, at_once: bool) -> None:
     whole = mine.to_dense().double()
     torch.distributed.all_reduce(whole)
     table.grad, twice.grad = (each.coalesce() if at_once else each for each in (mine, 2 * mine))
-    exchanged(processes, [], [Table([table, twice], 7)])
+    exchanged(processes, [], [Table([table, twice], 7)], at_once=at_once)
     ids = [0, 1, 2, 3, 4, 9] if at_once else [1, 2, 3, 4, 5, 6, 10, 10, 10]
     assert table.grad.is_coalesced() == at_once
     for parameter, factor in ((table, 1), (twice, 2)):
@@ -85,12 +84,11 @@ def test_three_processes_exchange_gradients_and_agree(tmp_path):
     """All assertions of the functions above hold in each of three processes."""
 
     def member():
-        with join_processes(torch.device("cpu")) as processes, pytest.MonkeyPatch.context() as monkeypatch:
+        with join_processes(torch.device("cpu")) as processes:
             assert processes.size == 3
             check_rows(processes, True)
             check_dense(processes)
             check_talk(processes)
-            monkeypatch.setattr(exchange, "coalesced_at_once", lambda device: False)
             check_rows(processes, False)
             processes.max_(0)
 

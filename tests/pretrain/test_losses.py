@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import LOSSES, load_folder
@@ -38,17 +37,17 @@ def trained(folder, loss, **changes):
 
 
 @pytest.fixture
-def gradients():
+def gradients(monkeypatch):
     """{a parameter: its gradient}: the input of the last update, since a step leaves none."""
-    given = {}
+    given, zero_grad = {}, torch.optim.Optimizer.zero_grad
 
-    def noting(optimizer, *_):
+    def noting(optimizer, **how):
         for group in optimizer.param_groups:
             given.update({each: each.grad.clone() for each in group["params"] if each.grad is not None})
+        zero_grad(optimizer, **how)
 
-    hook = register_optimizer_step_pre_hook(noting)
-    yield given
-    hook.remove()
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", noting)
+    return given
 
 
 def test_counts_are_of_what_both_directions_predict():

@@ -1,6 +1,6 @@
 """The clip and the optimizers' steps; tests/ops hold AdaGrad's updates to the formula, test_step.py a whole step.
 
-backend "auto" is the CPU's own way; with a backend named everything goes as on a GPU: norm and clip stay on the device.
+With backend "auto" the CPU merges sparse rows first; with a backend named everything goes as on a GPU.
 """
 
 import math
@@ -10,14 +10,14 @@ import torch
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import optimizer as module
-from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_update, is_launched, make_optimizer, rate_of_step
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_update, make_optimizer, rate_of_step
 from tests.pretrain.toy import toy_config
 from tests.support.backends import backends, on_device_of
 
 DEVICE_WAYS = backends("adagrad", reference=True)
 every = pytest.mark.parametrize("backend", ["auto", *DEVICE_WAYS])
-as_on_a_gpu = pytest.mark.parametrize("backend", DEVICE_WAYS)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def trained(backend, **more):
 
 def clip_and_step(optimizer, parameters, max_norm, *tables):
     """Clip and update as a step of training does."""
-    if not is_launched(optimizer):
+    if not isinstance(optimizer, AdaGrad):
         return module.clip_and_step(optimizer, parameters, max_norm)
     norm = clip_and_update(optimizer, parameters, max_norm, *tables)
     optimizer.count_step()
@@ -83,11 +83,10 @@ def test_another_optimizer_is_clipped_and_stepped_too(max_norm):
     torch.testing.assert_close(parameters, others)
 
 
-@pytest.mark.parametrize("make", [AdaGrad, torch.optim.AdamW])
-def test_the_cpu_leaves_out_an_update_whose_norm_is_no_number(make):
+def test_another_optimizer_leaves_out_an_update_whose_norm_is_no_number():
     """AdamW would move the weights by its momentum even on gradients of zero."""
     parameter = Parameter(torch.ones(3))
-    optimizer, parameter.grad = make([parameter], 0.1), torch.ones(3)
+    optimizer, parameter.grad = torch.optim.AdamW([parameter], 0.1), torch.ones(3)
     clip_and_step(optimizer, [parameter], 1.0)
     before = parameter.detach().clone()
     assert not before.equal(torch.ones(3))
@@ -97,7 +96,7 @@ def test_the_cpu_leaves_out_an_update_whose_norm_is_no_number(make):
     assert optimizer.state[parameter]["step"] == 1
 
 
-@as_on_a_gpu
+@every
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("where", [0, 1])
 def test_an_update_whose_norm_is_no_number_is_left_out_and_counted(backend, value, where):
@@ -139,7 +138,7 @@ def test_nothing_waits_for_the_device(backend):
             wait(norm)
 
 
-@as_on_a_gpu
+@pytest.mark.parametrize("backend", DEVICE_WAYS)
 def test_the_ids_of_one_table_are_sorted_once(backend):
     """A table and its bias, which have the same rows, and a table with others: the same bits as with a sort each."""
     ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
@@ -160,6 +159,16 @@ def test_the_ids_of_one_table_are_sorted_once(backend):
         actual.append([*table, len(sorts)])
     assert [actual[0].pop(), actual[1].pop()] == [3, 5]
     assert all(map(torch.equal, *actual))
+
+
+def test_a_state_of_another_adagrad_is_refused():
+    """No update would read its ε or decay; one of its own is taken, with its learning rate."""
+    mine, others = AdaGrad([Parameter(torch.ones(3))], 0.5), AdaGrad([Parameter(torch.ones(3))], 0.1)
+    mine.load_state_dict(others.state_dict())
+    assert mine.param_groups[0]["lr"] == 0.1
+    foreign = torch.optim.Adagrad([Parameter(torch.ones(3))], lr_decay=0.1)
+    with pytest.raises(ElmoFastError, match=r"of elmo_fast's AdaGrad.* got {'eps': 1e-10, 'lr_decay': 0\.1}"):
+        mine.load_state_dict(foreign.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,16 @@ def test_another_run_is_refused_by_what_differs(tmp_path):
     assert (run.folder / "pretrain.yaml").read_bytes() == before
 
 
+def test_a_damaged_configuration_is_named_and_may_be_deleted(tmp_path):
+    run = pretrain(longer(tmp_path, 2), report=quiet)
+    for text in (b"seed: [1, 2", b"a list\n", b"\xff"):
+        (run.folder / "pretrain.yaml").write_bytes(text)
+        with pytest.raises(ElmoFastError, match=r"pretrain\.yaml: not the YAML that this run wrote.* delete it"):
+            pretrain(longer(tmp_path, 4), report=quiet)
+    (run.folder / "pretrain.yaml").unlink()
+    assert pretrain(longer(tmp_path, 4), report=quiet).steps == 4
+
+
 def test_a_run_resumes_after_a_move_of_its_text(tmp_path):
     """Whatever the path of the text is; a text of another size is refused."""
     pretrain(longer(tmp_path, 2), report=quiet)

@@ -102,5 +102,6 @@ def test_the_card_says_what_the_run_started_from_and_escapes_bars_of_names(tmp_p
     assert "| started from | out, whose biLM stays as it is: only the softmax is trained |" in page
     rows = rows_of(page, "Text")
     assert rows["text"].startswith("a\\|b.csv: ")
-    again = model_card("again", trained.model.checkpoint_state(), trained.model.options, text=rows)
+    again = model_card("once again", trained.model.checkpoint_state(), trained.model.options, text=rows)
     assert rows_of(again, "Text") == rows
+    assert "`--model 'once again'` names the folder" in again

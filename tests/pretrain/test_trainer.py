@@ -19,7 +19,6 @@ from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
-from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.run import _settings, pretrain
 from elmo_fast.pretrain.trainer import Trainer, planned_steps
 from elmo_fast.text import Vocabulary
@@ -87,7 +86,7 @@ def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
     assert f"in all; max_seconds is reached; model in {run.folder}" in lines[-1]
     LanguageModel.from_pretrained(run.folder)
     progress = next(line for line in lines if line.startswith("step "))
-    assert all(piece in progress for piece in ("tokens/s", "loss", "sampled train perplexity", "gradient norm", "left"))
+    assert all(piece in progress for piece in ("tokens/s", "loss", "sampled perplexity", "gradient norm", "left"))
     assert any(line.startswith("vocab  the softmax has ") for line in lines)
 
 
@@ -132,8 +131,6 @@ def test_a_gradient_that_is_no_number_is_seen_by_the_next_save(tmp_path):
     corpus = toy_corpus()
     record = RunLog(tmp_path, quiet)
     trainer = Trainer(config, toy_model(config, corpus), corpus, record)
-    trainer.optimizer = trainer.update.optimizer = AdaGrad(trainer.model.parameters(), backend="reference")
-    trainer.update.update_in_graph = True
     step, before = trainer.step, []
 
     def poisoned_step():
@@ -143,7 +140,6 @@ def test_a_gradient_that_is_no_number_is_seen_by_the_next_save(tmp_path):
             hook = trainer.model.softmax_bias.register_hook(lambda gradient: gradient * float("inf"))
             result = step()
             hook.remove()
-            assert isinstance(result.gradient_norm, torch.Tensor)
             state = trainer.model.checkpoint_state()
             assert all(torch.equal(state[name], tensor) for name, tensor in before[0].items())
             return result
@@ -176,7 +172,7 @@ def test_what_the_host_samples_comes_with_the_batch(tmp_path, loss):
 
 def test_a_run_that_is_lost_before_it_saved_names_no_checkpoints(tmp_path):
     config = toy_config(tmp_path, loss="full_softmax", learning_rate=1e30)
-    with pytest.raises(ElmoFastError, match=r"^step 2 \(batch 2 of epoch 1\).* finite; try a smaller learning_rate$"):
+    with pytest.raises(ElmoFastError, match=r"^step 2 \(batch 2 of epoch 1\).* finite; 1 updates were left out; try"):
         pretrain(config, report=quiet)
 
 

@@ -87,8 +87,8 @@ def long_text(symmetric):
 def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, chunk, record):
     """In few chunks or many, whose runs are in memory or, where records are larger, in files."""
     numbers, words, truth = long_text(symmetric)
-    files, mkstemp = [], tempfile.mkstemp
-    monkeypatch.setattr(tempfile, "mkstemp", lambda **named: files.append(named) or mkstemp(**named))
+    files, new = [], tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **named: files.append(named) or new(**named))
     monkeypatch.setattr(module, "LONGEST_CHUNK", chunk)
     monkeypatch.setattr(module, "_BYTES", record)
     before = torch.get_num_threads()

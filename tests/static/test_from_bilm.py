@@ -75,8 +75,8 @@ def test_what_does_not_go(embedder):
 
 def test_a_model_of_word_ids_gives_its_embedding(tmp_path):
     """Layer 0 of such a model is the table's row, that of <UNK> for a word it does not know."""
+    from elmo_fast import BiLM
     from elmo_fast.checkpoints import ElmoOptions, LstmOptions
-    from elmo_fast.modules import BiLM
     from elmo_fast.text import Vocabulary
 
     words = ["<S>", "</S>", "<UNK>", "dog", "cat"]

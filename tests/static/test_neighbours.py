@@ -52,23 +52,9 @@ def test_of_equal_ones_the_earlier(monkeypatch, rows):
     assert found.nearest().rows.tolist() == [[1, 2]]
 
 
-@pytest.mark.parametrize(
-    ("matrix", "queries", "topn", "sentence"),
-    [
-        (np.zeros((2, 3)), np.zeros((1, 3), np.float32), 1, "matrix must be a numpy array of float32"),
-        (np.zeros((2, 3), np.float32), np.zeros(3, np.float32), 1, "queries must be .* two axes"),
-        (
-            np.zeros((2, 3), np.float32),
-            np.zeros((1, 2), np.float32),
-            1,
-            "queries must be as wide as matrix, 1 or more; got 2 and 3",
-        ),
-        (np.zeros((2, 3), np.float32), np.zeros((1, 3), np.float32), 0, "topn must be 1 or more"),
-    ],
-)
-def test_what_does_not_fit(matrix, queries, topn, sentence):
-    with pytest.raises(ElmoFastError, match=sentence):
-        nearest(matrix, queries, topn)
+def test_no_neighbours_are_refused():
+    with pytest.raises(ElmoFastError, match="topn must be 1 or more"):
+        nearest(np.zeros((2, 3), np.float32), np.zeros((1, 3), np.float32), 0)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +102,7 @@ def test_nearest_words_are_those_of_each_word_by_itself(fifty):
         (lambda v: most_similar(v, ["W3"]), "'W3' has no vector; 'w3' has one"),
         (lambda v: most_similar(v), "positive or negative must have at least one word; got none"),
         (lambda v: most_similar(v, ["w1"], 5), "negative must be a word or a list of words; got 5"),
-        (lambda v: most_similar(v, ["w1", 2]), "positive must be a word or a list of words; got .'w1', 2."),
+        (lambda v: most_similar(v, ["w1", 2]), r"positive\[1\] must be a word \(a string\); got 2"),
         (lambda v: most_similar(v, "w1", topn=0), "topn must be 1 or more; got 0"),
         (lambda v: nearest_words(v, ["w1"], 0), "topn must be 1 or more; got 0"),
     ],

@@ -35,12 +35,12 @@ def test_unseen_labels_give_no_loss_count_wrong_and_are_told():
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits[:1], torch.tensor([1])))
     assert tag_scores([dev[0].labels], [labels.of_ids([1, 1, 0])]).accuracy == pytest.approx(1 / 3)
     assert labels.unseen(dev, "dev") == (
-        "dev: 2 of 3 labels do not occur in the training data: X (2); they give no loss and count as wrong"
+        "dev: 2 of 3 labels do not occur in the training data: X (2); 1 different; they give no loss and count as wrong"
     )
     assert labels.unseen(TRAIN, "train") is None
     many = labels.unseen([Example(list("abcdefg"), list("abcdefg"))], "dev")
     assert "7 of 7" in many
-    assert "and 2 more" in many
+    assert "e (1); 7 different" in many
 
 
 def test_raw_text_is_noticed_and_the_other_task_is_named(tmp_path):

@@ -68,7 +68,7 @@ def test_eval_and_predict_repeat_the_scores_of_training(trained, tmp_path):
     assert (rows[1]["premise"], rows[1]["hypothesis"]) == ("Ann sleeps", "Ann is tall")
 
 
-@pytest.mark.filterwarnings("ignore:.*blank row", "ignore:.*have no words")
+@pytest.mark.filterwarnings("ignore:.*are blank", "ignore:.*have no words")
 def test_a_pair_without_a_second_text_has_no_label(trained, tmp_path):
     (tmp_path / "in.csv").write_text("premise,b\nAnn sleeps,\nAnn sleeps,Ann is tall\n")
     predict_task(trained[0].save_dir, tmp_path / "in.csv", tmp_path / "out.jsonl", pair_column="b")

@@ -20,10 +20,12 @@ def options(tmp_path):
 
 def test_train_eval_and_predict(tmp_path, options, capsys):
     """A YAML file with one option over it; `eval` prints test's table again, `predict` writes columns of a text."""
-    run, scores, out = (str(tmp_path / name) for name in ("run", "scores.json", "out.conll"))
-    assert main(["task", "train", "--config", options, "--learning-rate", "0.02", "--seed", "3"]) == 0
-    printed = capsys.readouterr().out
-    content = json.loads((tmp_path / "run" / "results.json").read_text())
+    run, scores, out = (str(tmp_path / name) for name in ("a run", "scores.json", "out.conll"))
+    words = ["--config", options, "--learning-rate", "0.02", "--seed", "3", "--save_dir", run]
+    assert main(["task", "train", *words]) == 0
+    printed, said = capsys.readouterr()
+    assert f"next   elmo-fast task eval '{run}' FILE\n       elmo-fast task predict '{run}' IN OUT\n" in said
+    content = json.loads((tmp_path / "a run" / "results.json").read_text())
     assert (content["config"]["learning_rate"], content["config"]["seed"], content["config"]["hidden"]) == (0.02, 3, 16)
     assert main(["task", "eval", run, str(tmp_path / "test.conll"), "--output", scores]) == 0
     assert printed.endswith("test\n" + capsys.readouterr().out)

@@ -3,7 +3,6 @@
 import warnings
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
@@ -88,13 +87,6 @@ def test_characters_on_a_gpu_wait_for_nothing():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(ids.cpu(), table.characters(9)(types.cpu()))
-
-
-def test_large_tables_are_made_part_by_part(monkeypatch):
-    words = [f"{'x' * (i % 9)}{i}" for i in range(100)] + ["</S>"]
-    whole = CharacterTable(words, 8).codes
-    monkeypatch.setattr(characters, "_WORDS_AT_ONCE", 7)
-    np.testing.assert_array_equal(CharacterTable(words, 8).codes, whole)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=9))

@@ -118,7 +118,7 @@ def test_what_stands_before_the_bad_line_was_read(written):
 def test_damaged_gzip_is_named(written):
     whole = gzip.compress(os.urandom(3000).hex().encode() + b"\n")
     for data in (whole[: len(whole) // 2], b"plain text"):
-        with pytest.raises(ElmoFastError, match=r"in\.gz: damaged gzip"):
+        with pytest.raises(ElmoFastError, match=r"in\.gz: damaged \.gz data"):
             sentences(written(data, "in.gz"))
 
 

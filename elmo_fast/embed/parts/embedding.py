@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_fast._io.atomic_folder import has_files, write_folder
 from elmo_fast._io.fields import changes
-from elmo_fast._io.locks import remove_leftovers, remove_leftovers_of
+from elmo_fast._io.locks import prefix_of, remove_leftovers
 from elmo_fast._runtime.progress import Progress
 from elmo_fast._runtime.threads import prefetch
 from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, file_layout
@@ -94,7 +94,26 @@ def embed_parts(
         file_format=file_format,
         names="keys" if use_sentence_keys or source.keyed else "none" if forget_sentences else "lines",
     )
-    plan = _agreed_plan(place, embedder, source, making, part_sentences, share[1])
+    if not (place / PLAN).exists():
+        as_keys = making.names == "keys" and file_format == "hdf5"
+        each, parts = plan_parts(source, making.window, share[1], part_sentences, as_keys)
+        layout = file_layout(embedder, np.zeros(0, np.int64), output_format, dtype)
+        new = Plan(
+            "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
+            layout.layers, layout.width, layout.metadata, parts,
+        )  # fmt: skip
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with write_folder(place, replace=False) as written:  # the plan of whichever process was first stands
+            (written / PLAN).write_text(json.dumps(dataclasses.asdict(new), indent=1) + "\n", encoding="utf-8")
+    plan = read_plan(place)
+    before, now = (dataclasses.asdict(each) for each in (plan.making, making))
+    if part_sentences is not None:
+        before["part_lines"], now["part_lines"] = plan.part_sentences, part_sentences
+    if changed := changes(before, now):
+        raise ElmoFastError(
+            f"{place / PLAN}: the vectors of this folder were begun with another model or other options "
+            f"({'; '.join(changed)}); give the same ones, or another output folder"
+        )
     names, done = [name_of(number) for number in range(len(plan.parts))], done_parts(place)
     if done:
         if say is not None:
@@ -104,47 +123,15 @@ def embed_parts(
                 read_part(place, plan, number)
     own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
     with ThreadPoolExecutor(1, "elmo_fast part") as background:
-        written = _embedded(embedder, source, place, plan, own_parts, progress)
+        embedded = _embedded(embedder, source, place, plan, own_parts, progress)
         # While a part is embedded, the one before is digested, flushed and renamed.
-        for _ in prefetch(background, contextlib.ExitStack.close, written):
+        for _ in prefetch(background, contextlib.ExitStack.close, embedded):
             pass
     if done_parts(place).issuperset(names):
         # Of processes that were killed as they wrote what is there since, so that no other writes it again.
         remove_leftovers(place, ".part-")
-        remove_leftovers_of(pathlib.Path(os.path.realpath(place)))
+        remove_leftovers(place.resolve().parent, prefix_of(place.resolve()))
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
-
-
-def _agreed_plan(
-    folder: pathlib.Path,
-    embedder: ElmoEmbedder,
-    source: Source,
-    making: EmbedSettings,
-    part_sentences: int | None,
-    processes: int,
-) -> Plan:
-    """Return the folder's plan, of whichever process was first; ElmoFastError if it differs in model or settings."""
-    if not (folder / PLAN).exists():
-        as_keys = making.names == "keys" and making.file_format == "hdf5"
-        each, parts = plan_parts(source, making.window, processes, part_sentences, as_keys)
-        layout = file_layout(embedder, np.zeros(0, np.int64), making.layers, making.dtype)
-        new = Plan(
-            "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
-            layout.layers, layout.width, layout.metadata, parts,
-        )  # fmt: skip
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with write_folder(folder, replace=False) as written:  # the plan of whichever process was first stands
-            (written / PLAN).write_text(json.dumps(dataclasses.asdict(new), indent=1) + "\n", encoding="utf-8")
-    plan = read_plan(folder)
-    before, now = (dataclasses.asdict(each) for each in (plan.making, making))
-    if part_sentences is not None:
-        before["part_lines"], now["part_lines"] = plan.part_sentences, part_sentences
-    if changed := changes(before, now):
-        raise ElmoFastError(
-            f"{folder / PLAN}: the vectors of this folder were begun with another model or other options "
-            f"({'; '.join(changed)}); give the same ones, or another output folder"
-        )
-    return plan
 
 
 def _embedded(

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def read_plan(folder: str | os.PathLike[str]) -> Plan:
     """Return the plan of a folder of parts. Raises ElmoFastError if there is none; CheckpointError if it is damaged."""
     if not has_files(folder, PLAN):
         raise ElmoFastError(
-            f"{os.fspath(folder)}: no folder of parts, as there is no {PLAN}; `elmo-fast embed` in parts makes one"
+            f"{folder}: no folder of parts, as there is no {PLAN}; `elmo-fast embed` in parts makes one"
         )
     return read_folder(folder, [PLAN], lambda place: read_json(place / PLAN, Plan))
 
@@ -181,13 +181,10 @@ def read_parts(source: Source, plan: Plan, numbers: Sequence[int]) -> Iterator[S
         f"of the text that the output folder's {PLAN} was made of ({plan.text}); give that text, or another output "
         "folder"
     )
-    sentences: Iterator[Sentence] = iter(())
-    at = -1
+    sentences, at = source.sentences(), 0
     for number in numbers:
         part = plan.parts[number]
-        if at < 0:  # those between two parts are read on
-            sentences, at = islice(source.sentences(), part.first, None), part.first
-        own: list[Any] = list(islice(sentences, part.first - at, part.end - at))
+        own = list(islice(sentences, part.first - at, part.end - at))
         at = part.end
         if len(own) != part.sentences or digest(own, plan.making.window) != part.sha256:
             raise ElmoFastError(f"{source.name}: {plan.range_of(number)} differ from those {other}")

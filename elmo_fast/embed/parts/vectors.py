@@ -5,7 +5,7 @@ import functools
 import operator
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class ElmoVectors(Sequence[Rows]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
         self._plan: Plan | None = None
+        self._part: Callable[[int], FlatFile]
         if self.path.is_dir():
             self._plan = plan = read_plan(self.path)
             there, parts = done_parts(self.path), len(plan.parts)
@@ -49,9 +50,10 @@ class ElmoVectors(Sequence[Rows]):
                     "which resumes"
                 )
             self._firsts, self._count = [part.first for part in plan.parts], plan.sentences
+            self._part = functools.lru_cache(OPEN_PARTS)(functools.partial(read_part, self.path, plan))
         else:
-            self._firsts, self._count = [0], len(read_flat(self.path).offsets) - 1
-        self._part = functools.lru_cache(OPEN_PARTS)(self._opened)
+            file = read_flat(self.path)
+            self._firsts, self._count, self._part = [0], len(file.offsets) - 1, lambda number: file
         self.metadata = {name: value for name, value in self._part(0).metadata.items() if name != MARK}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,9 +98,6 @@ class ElmoVectors(Sequence[Rows]):
         for number in range(len(self._firsts)) if part is None else [part]:
             if self._plan is not None:
                 check_files(self.path / name_of(number), None, advice)
-
-    def _opened(self, number: int) -> FlatFile:
-        return read_flat(self.path) if self._plan is None else read_part(self.path, self._plan, number)
 
 
 def done_parts(folder: pathlib.Path) -> set[str]:

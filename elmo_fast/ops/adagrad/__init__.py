@@ -12,6 +12,8 @@ from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_s
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 
+_CACHED = 1 << 17  # numbers
+
 
 @torch.no_grad()
 def adagrad_(
@@ -61,8 +63,7 @@ def adagrad_(
                 raise ElmoFastError(
                     f"{op}: {name} must be shaped like parameters, {described(weight)}; got {described(tensor)}"
                 )
-    _check_number(op, "scale", scale, parameters[0])
-    _check_number(op, "learning_rate", learning_rate, parameters[0])
+    _check_numbers(op, parameters[0], scale=scale, learning_rate=learning_rate)
     backend = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
     if backend != "triton":
         update = _fused_on_cpu if backend == "native" else _dense_reference
@@ -72,36 +73,6 @@ def adagrad_(
         _check_contiguous(op, parameters=weight, accumulators=accumulator)
     rate = _rate(backend, learning_rate, parameters[0])
     registered_op(op, backend)(list(parameters), list(accumulators), list(gradients), rate, scale)
-
-
-_CACHED = 1 << 17  # numbers
-
-
-def _fused_on_cpu(
-    parameters: Sequence[Tensor],
-    accumulators: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    learning_rate: float | Tensor,
-    scale: Tensor | None,
-) -> None:
-    """Update by torch's fused kernel, which reads and writes each number once."""
-    if scale is not None and not math.isfinite(scale):
-        return
-    if scale is not None and float(scale) == 1:  # most steps: nothing was clipped
-        scale = None
-    first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
-    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
-        if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
-            _dense_reference([weight], [accumulator], [gradient], learning_rate, scale)
-            continue
-        parts, sums_of_parts = weight.view(-1).split(_CACHED), accumulator.view(-1).split(_CACHED)
-        slopes = gradient.contiguous().view(-1).split(_CACHED)
-        for part, sums, slope in zip(parts, sums_of_parts, slopes, strict=True):  # scaled numbers stay in the cache
-            torch._fused_adagrad_(
-                [part], [slope if scale is None else slope * scale], [sums], first_step,
-                lr=rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
-            )  # fmt: skip
-    torch.autograd.graph.increment_version([t for t in (*parameters, *accumulators) if not t.is_inference()])
 
 
 @torch.no_grad()
@@ -145,10 +116,19 @@ def adagrad_rows_(
             f"{op}: table must be [V, D] or [V], and accumulator shaped like it; "
             f"got {described(table)} and {described(accumulator)}"
         )
-    _check_rows(op, ids, rows, order, table.shape[1:])
-    check_same(op, "table, accumulator and rows", [table, accumulator, rows])
-    _check_number(op, "scale", scale, table)
-    _check_number(op, "learning_rate", learning_rate, table)
+    check_same(op, "table, accumulator and rows", [table, accumulator, rows], floating=True)
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    check_shapes(op, ("ids", ids, "n"))
+    if tuple(rows.shape) != (expected := (len(ids), *table.shape[1:])):
+        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
+    check_device(op, "ids and rows", ids, rows)
+    for name, tensor in () if order is None else order._asdict().items():
+        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
+        if tensor.shape != ids.shape or tensor.device != ids.device:
+            raise ElmoFastError(
+                f"{op}: order.{name} must be shaped like ids, {described(ids)}; got {described(tensor)}"
+            )
+    _check_numbers(op, table, scale=scale, learning_rate=learning_rate)
     backend = select("adagrad", backend, table.device, table.dtype)
     if backend == "triton":
         _check_contiguous(op, table=table, accumulator=accumulator)
@@ -210,6 +190,33 @@ def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
     if not max_norm > 0:
         raise ElmoFastError(f"clip_scale: max_norm must be above 0; got {max_norm}")
     return max_norm / norm.clamp(min=max_norm) + (norm - norm)  # adds 0 or NaN, in fewer launches than isfinite
+
+
+def _fused_on_cpu(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+) -> None:
+    """Update by torch's fused kernel, which reads and writes each number once."""
+    if scale is not None:
+        if not math.isfinite(scale):
+            return
+        scale = None if float(scale) == 1 else scale  # most steps: nothing was clipped
+    first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
+            _dense_reference([weight], [accumulator], [gradient], learning_rate, scale)
+            continue
+        parts, sums_of_parts = weight.view(-1).split(_CACHED), accumulator.view(-1).split(_CACHED)
+        slopes = gradient.contiguous().view(-1).split(_CACHED)
+        for part, sums, slope in zip(parts, sums_of_parts, slopes, strict=True):  # scaled numbers stay in the cache
+            torch._fused_adagrad_(
+                [part], [slope if scale is None else slope * scale], [sums], first_step, lr=rate,
+                lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
+            )  # fmt: skip
+    torch.autograd.graph.increment_version([t for t in (*parameters, *accumulators) if not t.is_inference()])
 
 
 def _dense_reference(
@@ -279,26 +286,12 @@ def _norm_reference(tensors: Sequence[Tensor]) -> Tensor:
     return _norms(norms.double()).square().sum().to(norms.dtype)
 
 
-def _check_number(op: str, name: str, number: Tensor | float | None, like: Tensor) -> None:
-    if isinstance(number, Tensor):
-        check_dtype(op, name, number, torch.float32, like.dtype)
-        if number.dim() or number.device != like.device:
-            raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {described(number)}")
-
-
-def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
-    check_same(op, "rows", [rows], floating=True)
-    check_dtype(op, "ids", ids, torch.int64, torch.int32)
-    check_shapes(op, ("ids", ids, "n"))
-    if tuple(rows.shape) != (expected := (len(ids), *width)):
-        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
-    check_device(op, "ids and rows", ids, rows)
-    for name, tensor in () if order is None else order._asdict().items():
-        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
-        if tensor.shape != ids.shape or tensor.device != ids.device:
-            raise ElmoFastError(
-                f"{op}: order.{name} must be shaped like ids, {described(ids)}; got {described(tensor)}"
-            )
+def _check_numbers(op: str, like: Tensor, **numbers: Tensor | float | None) -> None:
+    for name, number in numbers.items():
+        if isinstance(number, Tensor):
+            check_dtype(op, name, number, torch.float32, like.dtype)
+            if number.dim() or number.device != like.device:
+                raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {described(number)}")
 
 
 def _check_contiguous(op: str, **tensors: Tensor) -> None:

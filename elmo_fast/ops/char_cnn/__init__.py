@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import ACTIVATIONS
-from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._autograd import register_op, requires_grad
 from elmo_fast.ops._checks import (
     check_count,
     check_device,
@@ -153,19 +153,8 @@ def _fake(a: Any) -> Tensor:
     return a.embedding.new_empty(a.ids.shape[0], sum(weight.shape[0] for weight in a.weights))
 
 
-def _native_saved(a: Any) -> list[Tensor]:
-    """Allocate the window that gave each feature, [N, F] int16."""
-    features = _fake(a)
-    return [features.new_empty(features.shape, dtype=torch.int16)]
-
-
-_BACKWARD = Backward(
-    {"need_weights": ["weights", "biases"]}, lambda a: {"biases": [weight.shape[:1] for weight in a.weights]}
-)
-
-
 register_op(
-    "char_cnn", _fake, _BACKWARD, _native_saved,
+    "char_cnn", _fake, lambda a: [_fake(a).short()],  # the window that gave each feature
     products=lambda a: sum(len(a.ids) * (a.ids.shape[1] - w.shape[2] + 1) * w.numel() for w in a.weights),
 )  # fmt: skip
 register("char_cnn", "native", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from elmo_fast._docstrings import document
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._autograd import register_op, requires_grad
 from elmo_fast.ops._checks import (
     check_device,
     check_dtype,
@@ -25,6 +26,7 @@ from elmo_fast.ops._precision import rounded, under_autocast
 from elmo_fast.ops._table_rows import table_gradients, table_rows
 
 
+@document
 class HuffmanTree(NamedTuple):
     """Binary tree of V words and V - 1 inner nodes, as the path from its root to each word."""
 
@@ -101,11 +103,11 @@ def hierarchical_softmax(
     check_device(op, "hidden and tree (see tree.to)", hidden, tree.codes)
     check_words(op, words, targets=targets)
     backend = select(op, backend, hidden.device, hidden.dtype, precision)
-    arguments = hidden, targets, weight, bias, *tree, precision, sparse
     with no_autocast:
         if backend == "reference":
-            return checked(op, reference)(*arguments)
-        return registered_op(op, backend)(*arguments, requires_grad(hidden, weight, bias))[0]
+            return checked(op, reference)(hidden, targets, weight, bias, tree, precision, sparse)
+        options = precision, sparse, requires_grad(hidden, weight, bias)
+        return registered_op(op, backend)(hidden, targets, weight, bias, *tree, *options)[0]
 
 
 def _paths(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,18 +142,10 @@ def _paths(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def reference(
-    hidden: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    first: Tensor,
-    nodes: Tensor,
-    codes: Tensor,
-    longest: int,
-    precision: str,
-    sparse: bool,
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: HuffmanTree, precision: str, sparse: bool
 ) -> Tensor:
     """Compute hierarchical_softmax in plain torch: the definition."""
+    first, nodes, codes, longest = tree
     begin, end = first.index_select(0, targets), first.index_select(0, targets + 1)
     # Paths are padded to the longest by their own last step, which adds no node that is not on them.
     steps = begin.unsqueeze(1) + torch.arange(longest, device=hidden.device)
@@ -220,8 +214,9 @@ def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, An
 register_op(
     "hierarchical_softmax",
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
-    Backward(shapes=_shapes, finish=_tables),
     lambda a: [a.hidden.new_empty(a.hidden.shape[0], a.longest)],
     products=lambda a: a.hidden.numel() * len(a.nodes) // (len(a.weight) + 1),  # a path has its mean length
+    shapes=_shapes,
+    finish=_tables,
 )
 register("hierarchical_softmax", "native", "triton", kernels="elmo_fast.ops.hierarchical_softmax.kernels")

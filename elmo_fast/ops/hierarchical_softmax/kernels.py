@@ -5,12 +5,13 @@ No host sync.
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops._kernels import logistic, softplus
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch, operand_dtype
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 
 
 @triton.jit
@@ -133,7 +134,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _saved(a: Any) -> list[Tensor]:
     """Allocate what backward needs: slopes of steps, operands of hidden, nodes."""
     (count, width), new = a.hidden.shape, a.hidden.new_empty
-    operands = new(count, width, dtype=operand_dtype(a.precision))
+    operands = new(count, width, dtype=getattr(torch, a.precision))
     return [new(count, a.longest), operands, a.nodes.new_empty(count * a.longest)]
 
 

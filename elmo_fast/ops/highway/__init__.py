@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._autograd import register_op, requires_grad
 from elmo_fast.ops._checks import check_count, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._packed import PackedWeights, pack
@@ -86,6 +86,8 @@ def highway(
     if precision == "int8":
         check_no_gradient(save)
     backend = select(op, backend, x.device, x.dtype, precision)
+    if not weights and projection_weight is None:
+        return first_rows(x, count).clone()
     with no_autocast:
         if backend == "reference":
             return checked(op, reference)(x, weights, biases, *projection, count, precision)
@@ -131,21 +133,11 @@ def _fake(a: Any) -> Tensor:
     return a.x.new_empty(a.x.shape[0], a.x.shape[1] if a.projection_weight is None else a.projection_weight.shape[0])
 
 
-def _native_saved(a: Any) -> list[Tensor]:
-    """Of each layer: transform, gate and output."""
-    return [a.x.new_empty(len(a.weights), 3, *a.x.shape)]
-
-
-def _shapes(a: Any) -> dict[str, Any]:
-    projection_bias = None if a.projection_weight is None else a.projection_weight.shape[:1]
-    return {"biases": [weight.shape[:1] for weight in a.weights], "projection_bias": projection_bias}
-
-
 def _products(a: Any) -> int:
     weights = a.weights if a.projection_weight is None else [*a.weights, a.projection_weight]
     return len(a.x) * sum(weight.numel() for weight in weights)
 
 
-_COVERS = {"need_weights": ["weights", "biases", "projection_weight", "projection_bias"]}
-register_op("highway", _fake, Backward(_COVERS, _shapes), _native_saved, _products)
+# C++ saves transform, gate and output of each layer.
+register_op("highway", _fake, lambda a: [a.x.new_empty(len(a.weights), 3, *a.x.shape)], _products)
 register("highway", "native", "triton", kernels="elmo_fast.ops.highway.kernels", int8=True)

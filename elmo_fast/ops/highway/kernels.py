@@ -11,8 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops._kernels import counted_rows, strips
-from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._triton import cdiv, implement, launch, matmul, operand_dtype
+from elmo_fast.ops._triton import cdiv, implement, launch, matmul
 
 # A gate is saved as the smaller of itself and 1 - itself, times 2^16, negative where it is itself: in float16 both have
 # a relative error of 2^-12 down to 1e-9. The pre-activation q in float16 would have |q| times as much; the gate as it
@@ -149,8 +148,8 @@ def allocate(a: Any) -> tuple[Tensor, Tensor]:
 
     The first input is missing if it is x itself, and the results are if no gradient is needed.
     """
-    dtype, number = operand_dtype(a.precision), len(a.weights) + (a.projection_weight is not None)
-    of_x = dtype == torch.float32 and a.x.is_contiguous() and a.count is None and number > 0
+    dtype, number = getattr(torch, a.precision), len(a.weights) + (a.projection_weight is not None)
+    of_x = dtype == torch.float32 and a.x.is_contiguous() and a.count is None
     kind = torch.float32 if dtype == torch.float32 else torch.float16
     pre = a.x.new_empty(len(a.weights) * a.save, a.x.shape[0], 2 * a.x.shape[1], dtype=kind)
     return a.x.new_empty(number - of_x, *a.x.shape, dtype=dtype), pre
@@ -159,9 +158,9 @@ def allocate(a: Any) -> tuple[Tensor, Tensor]:
 def pack(weights: list[Tensor], projection: list[Tensor], precision: str) -> list[Tensor]:
     """Return 16-bit copies of the weights of layers and projection; none in float32, in which they are operands."""
     originals = [weight.detach() for weight in (*weights, *projection)]
-    if precision == "float32" or not originals:
+    if precision == "float32":
         return []
-    copies = [weight.new_empty(weight.shape, dtype=operand_dtype(precision)) for weight in originals]
+    copies = [weight.new_empty(weight.shape, dtype=getattr(torch, precision)) for weight in originals]
     torch._foreach_copy_(copies, originals)
     return copies
 
@@ -179,18 +178,11 @@ def factors_of(a: Any, operands: Tensor, copies: list[Tensor]) -> tuple[list[Ten
     return [a.x] * (len(weights) - len(operands)) + list(operands.unbind(0)), weights
 
 
-def copied(x: Tensor, count: Tensor | None) -> Tensor:
-    """Return the result without layers and projection: a contiguous copy, zeros from row `count` on."""
-    return first_rows(x, count).clone(memory_format=torch.contiguous_format)
-
-
 def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Return the result, and with `save` what backward needs."""
     (rows, width), same, layers = a.x.shape, a.precision == "float32", len(a.weights)
     products = layers + (a.projection_weight is not None)
     (operands, pre), y = allocate(a), a.x
-    if products == 0:
-        return copied(y, a.count), [operands, pre] if a.save else []
     copies = copies_of(a)
     inputs, weights = factors_of(a, operands, copies)
     grid, constants = strips(rows, width)
@@ -231,8 +223,6 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     inputs, weights = factors_of(a, operands, copies)
     dy, new, (rows, width) = a.grad, a.grad.new_empty, a.x.shape
     d_weights, d_biases, d_projection, d_bias = list[Tensor](), list[Tensor](), new(0), new(0)
-    if not weights:
-        return copied(dy, a.count) if a.need_x else new(0), [], [], d_projection, d_bias
     carried = None  # the incoming gradient is a product plus what a gate carried
     if a.projection_weight is not None:
         grid, constants = strips(*dy.shape)

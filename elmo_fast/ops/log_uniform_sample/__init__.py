@@ -1,7 +1,6 @@
 """log_uniform_sample: distinct word ids from the log-uniform (Zipf) distribution, and how often each is expected."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +69,21 @@ def log_uniform_sample(
     device = CPU if device is None else torch.device(device)
     backend = select("log_uniform_sample", backend, device, torch.float32)
     check_key("log_uniform_sample", seed=seed)
-    offset = _on_device(offset, device if backend == "triton" else CPU)
+    sampler = device if backend == "triton" else CPU
+    if isinstance(offset, Tensor):
+        check_dtype("log_uniform_sample", "offset", offset, torch.int64)
+        if offset.numel() != 1:
+            raise ElmoFastError(f"log_uniform_sample: offset must be one number; got {described(offset)}")
+        there = offset.device.type == sampler.type == "cuda" and sampler.index in (None, offset.device.index)
+        if not there and offset.device.type != "cpu":
+            raise ElmoFastError(
+                f"log_uniform_sample: offset on {offset.device} could only be read by waiting for it, because ids are "
+                f"sampled on {'the CPU' if sampler is CPU else sampler}; pass an int"
+            )
+        offset = offset if there else int(offset)
+    if not isinstance(offset, Tensor):
+        check_key("log_uniform_sample", offset=offset)
+        offset = torch.full((), offset, dtype=torch.int64, device=sampler)
     if backend == "reference":
         samples = reference(num_samples, num_words, seed, int(offset))
     else:
@@ -103,24 +116,6 @@ def reference(num_samples: int, num_words: int, seed: int, offset: int) -> tuple
             raise RuntimeError(f"log_uniform_sample: {num_samples} of {num_words} words were not found in 2^31 tries")
         ids = candidates[first]
     return torch.from_numpy(ids), torch.tensor(tries, dtype=torch.int64, device="cpu")
-
-
-def _on_device(offset: int | Tensor, device: torch.device) -> Tensor:
-    """Check `offset` and return it as a tensor on the device that samples."""
-    if isinstance(offset, Tensor):
-        check_dtype("log_uniform_sample", "offset", offset, torch.int64)
-        if offset.numel() != 1:
-            raise ElmoFastError(f"log_uniform_sample: offset must be one number; got {described(offset)}")
-        if offset.device.type == device.type == "cuda" and device.index in (None, offset.device.index):
-            return offset
-        if offset.device.type != "cpu":
-            raise ElmoFastError(
-                f"log_uniform_sample: offset on {offset.device} could only be read by waiting for it, because ids are "
-                f"sampled on {'the CPU' if device is CPU else device}; pass an int"
-            )
-        offset = int(offset)
-    check_key("log_uniform_sample", offset=offset)
-    return torch.full((), offset, dtype=torch.int64, device=device)
 
 
 def expected_counts(
@@ -168,9 +163,5 @@ def log_expected_counts(
     return torch.log(counts + CORRECTIONS[correction])
 
 
-def _fake(a: Any) -> tuple[Tensor, Tensor]:
-    return a.offset.new_empty(a.num_samples), a.offset.new_empty(())
-
-
-register_op("log_uniform_sample", _fake)
+register_op("log_uniform_sample", lambda a: (a.offset.new_empty(a.num_samples), a.offset.new_empty(())))
 register("log_uniform_sample", "native", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, quoted
-from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._autograd import register_op, requires_grad
 from elmo_fast.ops._checks import (
     check_clips,
     check_device,
@@ -104,8 +104,34 @@ def projected_lstm(
     state = None if state is None else (floats[-2], floats[-1])
     weight_ih, weight_hh, bias, weight_hr = map(list, zip(*weights, strict=True))
     projections = [weight for weight in weight_hr if weight is not None]
-    _check(inputs, weight_ih, weight_hh, bias, projections, lengths, state, masks)
-    size = weight_hh[0].shape[1]
+    shaped: list[tuple[str, Tensor, str]] = []
+    for x, of_input, of_state, offset in zip(inputs, weight_ih, weight_hh, bias, strict=True):
+        shaped += [("weight_hh", of_state, "4H D"), ("weight_ih", of_input, "4H I")]
+        shaped += [("inputs", x, "B T I"), ("bias", offset, "4H")]
+    first = inputs[0].shape
+    check_shapes(op, *shaped, **({"B": first[0], "T": first[1]} if len(first) == 3 else {}))
+    (batch, time, _), (gates, size) = inputs[0].shape, weight_hh[0].shape
+    if gates % 4:
+        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {described(weight_hh[0])}")
+    if projections and len(projections) != directions:
+        raise ElmoFastError(f"{op}: all directions must have a weight_hr, or none; got {len(projections)}")
+    if not projections and size != gates // 4:
+        raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
+    shaped = [("weight_hr", weight, "D H") for weight in projections]
+    if lengths is not None:
+        check_dtype(op, "lengths", lengths, torch.int64)
+        shaped.append(("lengths", lengths, "B"))
+    if state is not None:
+        shaped += [("state[0]", state[0], "R B D"), ("state[1]", state[1], "R B H")]
+        check_same(op, "inputs and state", (inputs[0], *state))
+    for mask in masks:
+        shaped.append(("recurrent_masks", mask, "B D"))
+        check_same(op, "inputs and recurrent_masks", (inputs[0], mask))
+    check_shapes(op, *shaped, R=directions, B=batch, D=size, H=gates // 4)
+    check_same(op, "inputs and weights", [*inputs, *weight_ih, *weight_hh, *bias, *projections], floating=True)
+    if lengths is not None:
+        check_device(op, "lengths and inputs", lengths, inputs[0])
+        check_values(op, "lengths", lengths, time, "lie in 0..T={}")
     if residual and inputs[0].shape[2] != size:
         raise ElmoFastError(
             f"{op}: residual=True needs inputs as wide as outputs; got I={inputs[0].shape[2]}, D={size}"
@@ -207,47 +233,6 @@ def _clip(x: Tensor, bound: float) -> Tensor:
     return x if bound == math.inf else x.clamp(-bound, bound)
 
 
-def _check(
-    inputs: Sequence[Tensor],
-    weight_ih: Sequence[Tensor],
-    weight_hh: Sequence[Tensor],
-    bias: Sequence[Tensor],
-    projections: Sequence[Tensor],
-    lengths: Tensor | None,
-    state: tuple[Tensor, Tensor] | None,
-    masks: Sequence[Tensor],
-) -> None:
-    op = "projected_lstm"
-    shaped: list[tuple[str, Tensor, str]] = []
-    for x, of_input, of_state, offset in zip(inputs, weight_ih, weight_hh, bias, strict=True):
-        shaped += [("weight_hh", of_state, "4H D"), ("weight_ih", of_input, "4H I")]
-        shaped += [("inputs", x, "B T I"), ("bias", offset, "4H")]
-    first = inputs[0].shape
-    check_shapes(op, *shaped, **({"B": first[0], "T": first[1]} if len(first) == 3 else {}))
-    (batch, time, _), (gates, size) = inputs[0].shape, weight_hh[0].shape
-    if gates % 4:
-        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {described(weight_hh[0])}")
-    if projections and len(projections) != len(inputs):
-        raise ElmoFastError(f"{op}: all directions must have a weight_hr, or none; got {len(projections)}")
-    if not projections and size != gates // 4:
-        raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
-    shaped = [("weight_hr", weight, "D H") for weight in projections]
-    if lengths is not None:
-        check_dtype(op, "lengths", lengths, torch.int64)
-        shaped.append(("lengths", lengths, "B"))
-    if state is not None:
-        shaped += [("state[0]", state[0], "R B D"), ("state[1]", state[1], "R B H")]
-        check_same(op, "inputs and state", (inputs[0], *state))
-    for mask in masks:
-        shaped.append(("recurrent_masks", mask, "B D"))
-        check_same(op, "inputs and recurrent_masks", (inputs[0], mask))
-    check_shapes(op, *shaped, R=len(inputs), B=batch, D=size, H=gates // 4)
-    check_same(op, "inputs and weights", [*inputs, *weight_ih, *weight_hh, *bias, *projections], floating=True)
-    if lengths is not None:
-        check_device(op, "lengths and inputs", lengths, inputs[0])
-        check_values(op, "lengths", lengths, time, "lie in 0..T={}")
-
-
 def _fake(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     (batch, time, _), directions, new = a.inputs[0].shape, len(a.inputs), a.inputs[0].new_empty
     gates, size = a.weight_hh[0].shape
@@ -262,22 +247,10 @@ def _native_saved(a: Any) -> list[Tensor]:
     return [new(directions, blocks, steps, 64), new(directions, blocks, steps, 16), new(directions, steps, size)]
 
 
-def _shapes(a: Any) -> dict[str, Any]:
-    """Return the shapes of gradients, one tensor for all directions because an op's results may not overlap."""
-    directions, (batch, _, width) = len(a.inputs), a.inputs[0].shape
-    gates, size = a.weight_hh[0].shape
-    return {
-        "weight_ih": (directions, gates, width), "weight_hh": (directions, gates, size), "bias": (directions, gates),
-        "weight_hr": (directions, size, gates // 4) if a.weight_hr else (0,),
-        "h0": (directions, batch, size), "c0": (directions, batch, gates // 4),
-    }  # fmt: skip
-
-
 def _products(a: Any) -> int:
     weights = [*a.weight_ih, *a.weight_hh, *a.weight_hr]
     return a.inputs[0].shape[:2].numel() * sum(weight.numel() for weight in weights)
 
 
-_COVERS = {"need_weights": ["weight_ih", "weight_hh", "bias", "weight_hr"], "need_h0": ["h0", "c0"]}
-register_op("projected_lstm", _fake, Backward(_COVERS, _shapes), _native_saved, _products)
+register_op("projected_lstm", _fake, _native_saved, _products)
 register("projected_lstm", "native", "triton", kernels="elmo_fast.ops.projected_lstm.backward_kernels", int8=True)

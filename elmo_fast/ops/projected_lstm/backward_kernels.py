@@ -309,7 +309,7 @@ def backward(a: Any) -> tuple[Any, ...]:
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     scan(layer, steps, others, masks, falling, grads)
     empty = a.d_outputs.new_empty
-    d_weights = of_weights(layer, steps, grads, bool(a.weight_hr)) if a.need_weights else []
+    d_weights = of_weights(layer, steps, grads, bool(a.weight_hr)) if a.need_weight_ih else []
     d_weights += [empty(0) for _ in range(4 - len(d_weights))]
     d_inputs = of_inputs(layer, grads, weight_ih, a, order, falling) if a.need_inputs else []
     if not a.need_h0:

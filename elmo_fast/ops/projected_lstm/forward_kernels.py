@@ -507,7 +507,7 @@ def layer_of(a: Any) -> Layer:
         )
     return Layer(
         len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), (a.cell_clip, a.projection_clip),
-        a.residual, _triton.operand_dtype(a.precision),
+        a.residual, getattr(torch, a.precision),
     )  # fmt: skip
 
 
@@ -631,7 +631,7 @@ def pack(
     weight_ih: Sequence[Tensor], weight_hh: Sequence[Tensor], weight_hr: Sequence[Tensor], precision: str
 ) -> list[Tensor]:
     """Return W_ih, W_hh and W_hr if there is one, rounded, each of all directions."""
-    dtype = _triton.operand_dtype(precision)
+    dtype = getattr(torch, precision)
     return [stacked(weights, dtype) for weights in (weight_ih, weight_hh, weight_hr) if weights]
 
 
@@ -716,7 +716,7 @@ def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
     """Run all steps, three launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing.
 
-    Unless the cells are fused with it, cuBLAS's product comes first; in float16 it adds to the gates in place.
+    Unless the cells are fused with it, cuBLAS's product comes first; it adds to gates of its operands' dtype in place.
     """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
@@ -727,7 +727,12 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     hidden = steps.hidden.new_empty(r, 1, b, h)
     project = SplitProduct.of(layer, "project", hidden) if projection else None
     for step in range(t):
-        product = None if fused else gates_product(steps, weight_hh.transpose(1, 2), step)
+        product, before, gates = None, steps.hidden.select(1, step), steps.gates.select(1, step)
+        if not fused and before.dtype != gates.dtype:
+            product = _triton.matmul(before, weight_hh.transpose(1, 2), torch.float32)
+        elif not fused:
+            with _triton.parts_in_float32:
+                torch.baddbmm(gates, before, weight_hh.transpose(1, 2), out=gates)
         launch(
             projected_lstm_forward_cells_kernel, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
             steps.hidden, weight_hh, product, bias, steps.gates, steps.cells, hidden, masks, steps.projections,
@@ -742,16 +747,6 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
                 project.parts, masks, steps.projections, steps.hidden, lengths,
                 step, b, t, d, layer.clips[1], launch_pdl=True, **project.adding,
             )  # fmt: skip
-
-
-def gates_product(steps: Steps, weight: Tensor, step: int) -> Tensor | None:
-    """Compute h · weight [R, D, 4H] of a step in float32; None if it was added to the gates, which have h's dtype."""
-    h, gates = steps.hidden.select(1, step), steps.gates.select(1, step)
-    if h.dtype != gates.dtype:
-        return _triton.matmul(h, weight, torch.float32)
-    with _triton.parts_in_float32:
-        torch.baddbmm(gates, h, weight, out=gates)
-    return None
 
 
 def finish(

@@ -1,14 +1,14 @@
 """scalar_mix: several weighted sums of the same layers in one pass."""
 
+import functools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._autograd import Backward, register_op
+from elmo_fast.ops._autograd import register_op
 from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, check_tensor, checked, described
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._sampling import LANES, LOW, philox4x32, threshold
@@ -62,16 +62,51 @@ def scalar_mix(
 
     Source: Peters et al. 2018, Deep contextualized word representations, equation 1.
     """
-    layers = list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
-    _check(layers, scalars, gammas, statistics_mask if layer_norm else None)
-    seed = _seed(dropout, seed, layers[0])
-    counted = None if statistics_mask is None or not layer_norm else (statistics_mask != 0).contiguous()
-    backend = select("scalar_mix", backend, layers[0].device, layers[0].dtype)
+    op, layers = "scalar_mix", list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
+    if not layers:
+        raise ElmoFastError(f"{op}: layers must hold at least one tensor; got none")
+    check_tensor(op, "layers", first := layers[0])
+    if first.dtype in (torch.float16, torch.bfloat16) and scalars.dtype == torch.float32:
+        check_same(op, "layers", layers, floating=True)
+        check_same(op, "scalars and gammas", [scalars, gammas])
+    else:
+        check_same(op, "layers, scalars and gammas", [*layers, scalars, gammas], floating=True)
+    for layer in layers:
+        if layer.shape != first.shape or layer.dim() < 1:
+            raise ElmoFastError(
+                f"{op}: layers must share one shape [..., D]; got {described(first)} and {described(layer)}"
+            )
+    check_shapes(op, ("scalars", scalars, "M L"), ("gammas", gammas, "M"), L=len(layers))
+    counted = None
+    if statistics_mask is not None and layer_norm:
+        if statistics_mask.shape != first.shape[:-1] or statistics_mask.device != first.device:
+            raise ElmoFastError(
+                f"{op}: statistics_mask must have shape {tuple(first.shape[:-1])}, that of the layers without the last "
+                f"dimension, on {first.device}; got {described(statistics_mask)}"
+            )
+        counted = (statistics_mask != 0).contiguous()
+        # Checked on the CPU only: on a GPU the check would wait for it.
+        if counted.device.type == "cpu" and not torch.compiler.is_compiling() and counted.numel() and not counted.any():
+            raise ElmoFastError(
+                f"{op}: statistics_mask marks no position, so the layers have no mean; mark at least one"
+            )
+    if not 0 <= dropout < 1:
+        raise ElmoFastError(f"{op}: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
+    if isinstance(seed, Tensor):
+        check_shapes(op, ("seed", seed, ""))
+        check_dtype(op, "seed", seed, torch.int64)
+        check_device(op, "seed and layers", seed, first)
+    elif seed is not None:
+        seed = torch.full((), seed, dtype=torch.int64, device=first.device)
+    elif dropout:
+        seed = torch.randint(2**63 - 1, (), device=first.device)
+    if not dropout:
+        seed = None
+    backend = select(op, backend, first.device, first.dtype)
     if backend == "reference":
-        run = checked("scalar_mix", reference)
-        return run(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed)
+        return checked(op, reference)(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed)
     coefficients = gammas.float().unsqueeze(1) * torch.softmax(scalars.float(), dim=1)
-    return registered_op("scalar_mix", backend)(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
+    return registered_op(op, backend)(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
 
 
 def keep_mask(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
@@ -149,65 +184,12 @@ def reference(
     return y.to(dtype)
 
 
-def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:
-    if not layers:
-        raise ElmoFastError("scalar_mix: layers must hold at least one tensor; got none")
-    check_tensor("scalar_mix", "layers", layers[0])
-    if layers[0].dtype in (torch.float16, torch.bfloat16) and scalars.dtype == torch.float32:
-        check_same("scalar_mix", "layers", layers, floating=True)
-        check_same("scalar_mix", "scalars and gammas", [scalars, gammas])
-    else:
-        check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas], floating=True)
-    for layer in layers:
-        if layer.shape != layers[0].shape or layer.dim() < 1:
-            raise ElmoFastError(
-                f"scalar_mix: layers must share one shape [..., D]; got {described(layers[0])} and {described(layer)}"
-            )
-    check_shapes("scalar_mix", ("scalars", scalars, "M L"), ("gammas", gammas, "M"), L=len(layers))
-    if mask is None:
-        return
-    if mask.shape != layers[0].shape[:-1] or mask.device != layers[0].device:
-        raise ElmoFastError(
-            f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, that of the "
-            f"layers without the last dimension, on {layers[0].device}; got {described(mask)}"
-        )
-    # Checked on the CPU only: on a GPU the check would wait for it.
-    if mask.device.type == "cpu" and mask.numel() and not torch.compiler.is_compiling() and not mask.any():
-        raise ElmoFastError(
-            "scalar_mix: statistics_mask marks no position, so the layers have no mean; mark at least one"
-        )
-
-
-def _seed(dropout: float, seed: Tensor | int | None, layer: Tensor) -> Tensor | None:
-    """Return the seed as a tensor on the device of a layer, without waiting for it; None if nothing is dropped."""
-    if not 0 <= dropout < 1:
-        raise ElmoFastError(f"scalar_mix: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
-    if isinstance(seed, Tensor):
-        check_shapes("scalar_mix", ("seed", seed, ""))
-        check_dtype("scalar_mix", "seed", seed, torch.int64)
-        check_device("scalar_mix", "seed and layers", seed, layer)
-    if dropout == 0:
-        return None
-    if seed is None:
-        return torch.randint(2**63 - 1, (), device=layer.device)
-    return seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=layer.device)
-
-
-def _triton_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Explain in one sentence why the Triton kernels cannot serve these, or return None.
-
-    Unlike for other ops, layers may be 16-bit: nothing is multiplied by tensor cores.
-    """
-    name = str(dtype).removeprefix("torch.")
-    why = _triton.unsupported(device, torch.float32, "bfloat16" if dtype == torch.bfloat16 else precision)
-    if why is None and dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        why = f"this Triton kernel takes layers in float32, float16 or bfloat16, not {name}"
-    return why
-
-
-def _fake(a: Any) -> Tensor:
-    return a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape)
-
-
-register_op("scalar_mix", _fake, Backward(), saved=lambda a: [])
-register("scalar_mix", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_triton_unsupported)
+register_op(
+    "scalar_mix",
+    lambda a: a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape),
+    saved=lambda a: [],
+)
+# Layers may be 16-bit: nothing is multiplied by tensor cores.
+_dtypes = torch.float32, torch.float16, torch.bfloat16
+_unsupported = functools.partial(_triton.unsupported, dtypes=_dtypes)
+register("scalar_mix", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_unsupported)

@@ -1,6 +1,5 @@
 """unique_rows, ordered_unique_rows, gather_rows: each distinct word of a batch once, and back to the batch."""
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import Backward, register_op
+from elmo_fast.ops._autograd import register_op
 from elmo_fast.ops._checks import check_device, check_dtype, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._table_rows import RowOrder
@@ -70,9 +69,11 @@ def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, 
         unique, inverse, count, *order = registered_op("padded_unique_rows", backend)(ids)
         return unique, inverse, count, RowOrder(*order)
     if ids.is_meta:
-        new = functools.partial(ids.new_empty, dtype=torch.int64)
-        return torch.empty_like(ids), new(len(ids)), new(()), None
-    return *_padded(*_distinct(ids)), None
+        unique, inverse, count, *_ = _fake_padded(ids)
+        return unique, inverse, count, None
+    unique, inverse = _distinct(ids)
+    padded = torch.cat([unique, unique.new_zeros(len(ids) - len(unique), ids.shape[1])])
+    return padded, inverse, torch.full((), len(unique), dtype=torch.int64, device=ids.device), None
 
 
 def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None, backend: str = "auto") -> Tensor:
@@ -147,13 +148,6 @@ def _gathered(table: Tensor, inverse: Tensor) -> Tensor:
     return table.index_select(0, inverse)
 
 
-def _padded(unique: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Append rows of zeros to the distinct rows, as many as there are ids in all; also count the distinct rows."""
-    number, rows = unique.shape[0], inverse.shape[0]
-    below = unique.new_zeros(rows - number, unique.shape[1])
-    return torch.cat([unique, below]), inverse, torch.full((), number, dtype=torch.int64, device=unique.device)
-
-
 def _check(op: str, ids: Tensor) -> None:
     check_shapes(op, ("ids", ids, "N C"))
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
@@ -161,15 +155,15 @@ def _check(op: str, ids: Tensor) -> None:
         raise ElmoFastError(f"{op}: ids must have at least one column; got {described(ids)}")
 
 
-def _fake_padded(a: Any) -> tuple[Tensor, ...]:
-    new, inverse = a.ids.new_empty, a.ids.new_empty(a.ids.shape[0], dtype=torch.int64)
-    return new(a.ids.shape), inverse, new((), dtype=torch.int64), *(torch.empty_like(inverse) for _ in range(2))
+def _fake_padded(ids: Tensor) -> tuple[Tensor, ...]:
+    inverse = ids.new_empty(ids.shape[0], dtype=torch.int64)
+    return ids.new_empty(ids.shape), inverse, inverse.new_empty(()), *(torch.empty_like(inverse) for _ in range(2))
 
 
-register_op("padded_unique_rows", _fake_padded)
+register_op("padded_unique_rows", lambda a: _fake_padded(a.ids))
 register_op(
     "gather_rows",
     lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
-    Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),
+    shapes=lambda a: {"table": (a.entries, a.grad.shape[1])},
 )
 register("unique_rows", "triton", kernels="elmo_fast.ops.unique_rows.kernels")

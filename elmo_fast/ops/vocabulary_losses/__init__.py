@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.ops._autograd import Backward, register_op, requires_grad
+from elmo_fast.ops._autograd import register_op, requires_grad
 from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor, checked
 from elmo_fast.ops._dispatch import register, registered_op, select
 from elmo_fast.ops._precision import rounded, under_autocast
@@ -136,10 +136,12 @@ def sampled_softmax(
             log_expected = expected.to(bias.dtype)
     with no_autocast:
         if backend == "reference":
-            run = checked(op, _sampled_reference)
-            return run(hidden, targets, weight, bias, samples, log_expected, sparse, chunk_bytes, precision)
+            table = weight, bias, samples, log_expected, sparse, chunk_bytes, precision
+            return checked(op, _of_samples)(_sampled_losses, hidden, targets, *table)
         options = sparse, chunk_bytes, precision, requires_grad(hidden, weight, bias)
-        tries = _on(hidden.device, tries)
+        if not isinstance(tries, Tensor):
+            tries = torch.full((), tries, dtype=torch.int64, device=hidden.device)
+        tries = tries.to(hidden.device, torch.int64, non_blocking=True)
         run = registered_op(op, backend)
         return run(hidden, targets, weight, bias, samples, tries, correction, log_expected, *options)[0]
 
@@ -210,7 +212,10 @@ def negative_sampling(
     arguments = hidden, targets, weight, bias, samples, log_noise, negatives, sparse, chunk_bytes, precision
     with no_autocast:
         if backend == "reference":
-            return checked(op, _negative_reference)(*arguments)
+            law = None if log_noise is None else log_noise[torch.cat([targets, samples])] + math.log(negatives)
+            losses = functools.partial(_negative_losses, share=negatives / len(samples), hits=law is not None)
+            table = weight, bias, samples, law, sparse, chunk_bytes, precision
+            return checked(op, _of_samples)(losses, hidden, targets, *table)
         return registered_op(op, backend)(*arguments, requires_grad(hidden, weight, bias))[0]
 
 
@@ -248,16 +253,30 @@ def _full_reference(
     return torch.cat(parts)
 
 
-def _in_chunks(
-    losses: Callable[..., Tensor], hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, chunk_bytes: int
+def _of_samples(
+    losses: Callable[..., Tensor],
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    samples: Tensor,
+    law: Tensor | None,
+    sparse: bool,
+    chunk_bytes: int,
+    precision: str,
 ) -> Tensor:
-    """Call losses(hidden, targets' rows, samples' rows, offsets, ids) in chunks of hidden's rows.
+    """Compute a loss over a sample in plain torch, in chunks of hidden's rows: the definition.
 
-    rows, offsets, ids: of the targets, then of the samples. The scores of a chunk take at most `chunk_bytes`, or one
-    row. If there are several chunks, the backward pass computes the scores again.
+    losses: (hidden, targets' rows, samples' rows, offsets, ids), the last two of the targets, then of the samples;
+    law: what is subtracted from the biases, [N + S]. The scores of a chunk take at most `chunk_bytes`, or one row. If
+    there are several chunks, the backward pass computes the scores again.
     """
-    count = hidden.shape[0]
-    step = max(1, min(count, chunk_bytes // ((len(rows) - count) * hidden.element_size())))
+    ids, hidden, count = torch.cat([targets, samples]), rounded(hidden, precision), hidden.shape[0]
+    offsets = table_rows(bias, ids, sparse)
+    if law is not None:
+        offsets = offsets - law
+    rows = rounded(table_rows(weight, ids, sparse), precision)
+    step = max(1, min(count, chunk_bytes // (len(samples) * hidden.element_size())))
     results = []
     for i in range(0, max(count, 1), step):
         part = slice(i, min(i + step, count))
@@ -275,24 +294,6 @@ def _sampled_losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offs
     return -torch.log_softmax(torch.cat([true[:, None], sampled], 1), 1)[:, 0]
 
 
-def _sampled_reference(
-    hidden: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    samples: Tensor,
-    log_expected: Tensor,
-    sparse: bool,
-    chunk_bytes: int,
-    precision: str,
-) -> Tensor:
-    """Compute sampled_softmax in plain torch: the definition."""
-    ids = torch.cat([targets, samples])
-    offsets = table_rows(bias, ids, sparse) - log_expected
-    rows = rounded(table_rows(weight, ids, sparse), precision)
-    return _in_chunks(_sampled_losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
-
-
 def _negative_losses(
     hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Tensor, ids: Tensor, share: float, hits: bool
 ) -> Tensor:
@@ -302,28 +303,6 @@ def _negative_losses(
     if not hits:
         others = others.masked_fill(ids[:count, None] == ids[None, count:], 0.0)
     return -logsigmoid(true) - share * others.sum(1)
-
-
-def _negative_reference(
-    hidden: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    samples: Tensor,
-    log_noise: Tensor | None,
-    negatives: float,
-    sparse: bool,
-    chunk_bytes: int,
-    precision: str,
-) -> Tensor:
-    """Compute negative_sampling in plain torch: the definition."""
-    ids = torch.cat([targets, samples])
-    offsets = table_rows(bias, ids, sparse)
-    if log_noise is not None:
-        offsets = offsets - (log_noise.index_select(0, ids) + math.log(negatives))
-    rows = rounded(table_rows(weight, ids, sparse), precision)
-    losses = functools.partial(_negative_losses, share=negatives / len(samples), hits=log_noise is not None)
-    return _in_chunks(losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)
 
 
 def _fake_of_samples(a: Any) -> tuple[Tensor, Tensor]:
@@ -343,17 +322,9 @@ def _saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
     return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
 
 
-def _on(device: torch.device, tries: Tensor | int) -> Tensor:
-    """Return the number of tries as [] int64 on this device, without waiting for it."""
-    if isinstance(tries, Tensor):
-        return tries.to(device, torch.int64, non_blocking=True)
-    return torch.full((), tries, dtype=torch.int64, device=device)
-
-
 register_op(
     "full_softmax",
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),
-    Backward(),
     lambda a: [a.hidden.new_empty(a.hidden.shape[0], 2)],
     products=lambda a: len(a.hidden) * a.weight.numel(),
 )
@@ -366,11 +337,11 @@ def _products(a: Any) -> int:
 
 
 # The backward ops compute gradients of the rows of the words `ids`.
-_OF_ROWS = Backward(
-    shapes=lambda a: {"weight": (len(a.ids), a.hidden.shape[1]), "bias": a.ids.shape},
-    finish=lambda a, rows, needed: table_gradients(a, a.ids, rows, needed),
-)
-register_op("sampled_softmax", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, (2,)), _products)
-register_op("negative_sampling", _fake_of_samples, _OF_ROWS, lambda a: _saved_of_samples(a, ()), _products)
+for _op, _numbers in (("sampled_softmax", (2,)), ("negative_sampling", ())):
+    register_op(
+        _op, _fake_of_samples, functools.partial(_saved_of_samples, numbers=_numbers), _products,
+        shapes=lambda a: {"weight": (len(a.ids), a.hidden.shape[1]), "bias": a.ids.shape},
+        finish=lambda a, rows, needed: table_gradients(a, a.ids, rows, needed),
+    )  # fmt: skip
 for _op in ("full_softmax", "sampled_softmax", "negative_sampling"):
     register(_op, "native", "triton", kernels="elmo_fast.ops.vocabulary_losses.kernels")

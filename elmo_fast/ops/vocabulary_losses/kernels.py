@@ -23,16 +23,7 @@ from torch import Tensor
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import logistic, plus_product, softplus
 from elmo_fast.ops._sampling import CORRECTIONS
-from elmo_fast.ops._triton import (
-    Tiles,
-    cdiv,
-    ceil_power_of_two,
-    implement,
-    input_precision,
-    is_small,
-    launch,
-    operand_dtype,
-)
+from elmo_fast.ops._triton import Tiles, cdiv, ceil_power_of_two, implement, input_precision, is_small, launch
 
 # Rows or words per chunk, so that 32-bit offsets within a tile of any [rows, words] do not overflow.
 MOST_CHUNK = 2**20
@@ -406,7 +397,7 @@ def losses(
     share: weight of the sum of a logistic loss, None for a softmax;
     count_hits: samples equal to the target are not left out.
     """
-    (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
+    (count, width), device, dtype = a.hidden.shape, a.hidden.device, getattr(torch, a.precision)
     size, extra = (len(a.weight), 0) if samples is None else (len(samples), len(samples))
     tile = tiles(count, size, width, dtype, device)
     row_bytes, logistic = width * dtype.itemsize, share is not None
@@ -504,7 +495,7 @@ def gradients(
 
 def saved_by(a: Any, numbers: int, samples: Tensor | None = None) -> list[Tensor]:
     """Allocate what `losses` saves; numbers: per row of `kept`."""
-    (count, width), dtype, new = a.hidden.shape, operand_dtype(a.precision), a.hidden.new_empty
+    (count, width), dtype, new = a.hidden.shape, getattr(torch, a.precision), a.hidden.new_empty
     of_rows = [new(count, numbers), new(count, width, dtype=dtype)]
     if samples is None:
         return [*of_rows, a.targets.new_empty(count)]

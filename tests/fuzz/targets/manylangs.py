@@ -5,8 +5,8 @@ import random
 
 import torch
 
+from elmo_fast import BiLM
 from elmo_fast.checkpoints import load_checkpoint, save_folder
-from elmo_fast.modules import BiLM
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
