@@ -1,4 +1,5 @@
-// highway. Forward: the products of a strip of rows are turned into a layer's output while a cache holds them.
+// highway. Forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into the
+// layer's output while it lies in the first-level cache.
 #include <algorithm>
 
 #include "common/gemm.h"
@@ -10,7 +11,9 @@
 namespace elmo_fast::highway {
 namespace {
 
-constexpr int64_t kStrip = 128;  // rows that are multiplied before they are mixed
+constexpr int64_t kUnits = 32;  // units of a layer whose transform and gate share one block of 64 columns
+constexpr int64_t kRows = 64;   // rows of one product
+constexpr int64_t kStrip = 512; // rows that stay in the second-level cache while every block of the weight passes by
 
 // Raises unless these are rows [N, W], layers [2W, W] and a projection [D, W] of one dtype.
 void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight) {
@@ -27,35 +30,44 @@ struct Layer {
   int64_t width;
 };
 
-// Row `row` from its products with W transforms and W gates, in whose place those are left.
+// Row `row` of units first..first+n from its tile row: 32 transforms, then 32 gates; `bias` likewise.
 template <typename T>
-ELMO_MULTIVERSION void mix(const Layer<T>& l, T* __restrict transform, int64_t row) {
-  const int64_t n = l.width;
-  const T* x = l.x + row * n;
-  T *__restrict y = l.y + row * n, *__restrict gate = transform + n;
-  for (int64_t j = 0; j < n; ++j) {
-    const T p = transform[j] + l.bias[j];
+ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T* __restrict bias, int64_t row, int64_t first, int64_t n) {
+  T transform[kUnits], gate[kUnits];
+  for (int64_t j = 0; j < kUnits; ++j) {
+    const T p = tile[j] + bias[j];
     transform[j] = p < T(0) ? T(0) : p;
-    gate[j] = sigmoid_of(gate[j] + l.bias[n + j]);
-    y[j] = gate[j] * x[j] + (T(1) - gate[j]) * transform[j];
+    gate[j] = sigmoid_of(tile[kUnits + j] + bias[kUnits + j]);
   }
+  const T* x = l.x + row * l.width + first;
+  T* __restrict y = l.y + row * l.width + first;
+  for (int64_t j = 0; j < n; ++j) y[j] = gate[j] * x[j] + (T(1) - gate[j]) * transform[j];
   if (l.transform == nullptr) return;
-  std::copy_n(transform, n, l.transform + row * n);
-  std::copy_n(gate, n, l.gate + row * n);
+  std::copy_n(transform, n, l.transform + row * l.width + first);
+  std::copy_n(gate, n, l.gate + row * l.width + first);
 }
 
-// One layer on the rows of x, whose operands these are. products: room for those of kStrip rows.
+// One layer on the rows of x, whose operands these are.
 template <typename T>
-void run_layer(const Layer<T>& l, const Packed& w, const Tensor& operands, T* products) {
-  const int64_t rows = operands.size(0), ld = operands.size(1);
+void run_layer(const Layer<T>& l, const Packed& w, const Tensor& operands) {
+  const int64_t rows = operands.size(0), bytes = operands.size(1) * element_size(w.operand), strips = (rows + kStrip - 1) / kStrip;
   const auto* from = static_cast<const char*>(operands.const_data_ptr());
-  for (int64_t strip = 0; strip < rows; strip += kStrip) {
-    const int64_t m = std::min(kStrip, rows - strip);
-    multiply<T>(w, from + strip * ld * element_size(w.operand), ld, m, products, w.n);
-    parallel_for(m, grain_of(8 * w.n), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) mix(l, products + i * w.n, strip + i);
-    });
-  }
+  parallel_for(strips * w.blocks(), grain_of(std::min(rows, kStrip) * w.k * kBlock), [&](int64_t begin, int64_t end) {
+    alignas(64) T tile[kRows * kBlock], bias[kBlock];
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t strip = task / w.blocks() * kStrip, strip_end = std::min(rows, strip + kStrip);
+      const int64_t block = task % w.blocks(), first = block * kUnits, units = std::min(kUnits, l.width - first);
+      std::fill_n(bias, kBlock, T(0));
+      std::copy_n(l.bias + first, units, bias);
+      std::copy_n(l.bias + l.width + first, units, bias + kUnits);
+      for (int64_t row = strip; row < strip_end; row += kRows) {
+        const int64_t m = std::min(kRows, strip_end - row);
+        multiply_block<T>(w, block, from + row * bytes, operands.size(1), m, tile, kBlock, false);
+        for (int64_t i = 0; i < m; ++i) mix(l, tile + i * kBlock, bias, row + i, first, units);
+      }
+    }
+    release_kernels(w);
+  });
 }
 
 template <typename T>
@@ -64,7 +76,6 @@ std::tuple<Tensor, std::vector<Tensor>> forward(
     const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Copies& packed) {
   Tensor x = input.contiguous(), operands = to_operand_rows(x, operand);
   const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
-  const Tensor products = empty_buffer({std::min(rows, kStrip), 2 * width}, x.scalar_type());
   // For backward, of each layer: transform, gate and y.
   const std::vector<Tensor> saved(save ? 1 : 0, save ? empty({layers, 3, rows, width}, x.scalar_type()) : Tensor());
   for (int64_t i = 0; i < layers; ++i) {
@@ -76,7 +87,7 @@ std::tuple<Tensor, std::vector<Tensor>> forward(
         save ? parts.select(0, 0).template mutable_data_ptr<T>() : nullptr,
         save ? parts.select(0, 1).template mutable_data_ptr<T>() : nullptr,
         width};
-    run_layer(layer, packed_of(check, weights[i].t(), operand, packed, i), operands, products.template mutable_data_ptr<T>());
+    run_layer(layer, packed_of(check, highway_layout(weights[i]), operand, packed, i), operands);
     operands = to_operand_rows(y, operand);
     x = y;
   }
@@ -198,3 +209,17 @@ STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
 }
 
 }  // namespace elmo_fast::highway
+
+namespace elmo_fast {
+
+// weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
+Layout highway_layout(const Tensor& weight) {
+  const int64_t width = weight.size(1);
+  std::vector<int64_t> columns;
+  for (int64_t first = 0; first < width; first += highway::kUnits)
+    for (int64_t half = 0; half < 2; ++half)
+      for (int64_t unit = first; unit < first + highway::kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
+  return {weight.t(), std::move(columns)};
+}
+
+}  // namespace elmo_fast

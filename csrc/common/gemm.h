@@ -35,6 +35,7 @@ struct Layout {
 
 // The layouts of pack_weight but "plain", W^T, each next to the kernel that reads it.
 Layout filters_layout(const Tensor& weight, Operand operand);
+Layout highway_layout(const Tensor& weight);
 Layout gates_layout(const Tensor& weight);
 
 Packed pack(const Layout& layout, Operand operand);

@@ -259,7 +259,11 @@ std::vector<Tensor> pack_weight(const Tensor& weight, const Name& layout, const 
   const auto laid_out = [&]() -> Layout {
     if (layout == "plain") return weight.t();
     if (layout == "filters") return filters_layout(weight, operand);
-    check.need(layout == "gates", "layout must be plain, filters or gates; got ", layout);
+    if (layout == "highway") {
+      check.need(weight.size(0) == 2 * weight.size(1), "weight of highway must have shape [2W, W]; got [", weight.size(0), ", ", weight.size(1), "]");
+      return highway_layout(weight);
+    }
+    check.need(layout == "gates", "layout must be plain, filters, highway or gates; got ", layout);
     check.need(weight.size(0) % 4 == 0, "weight of gates must have shape [4H, K]; got [", weight.size(0), ", ", weight.size(1), "]");
     return gates_layout(weight);
   };

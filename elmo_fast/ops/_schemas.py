@@ -21,7 +21,7 @@ import torch
 SCHEMAS = (
     # a [M, K] · b [K, N], operands rounded to `precision`
     "matmul(Tensor a, Tensor b, str precision) -> Tensor",
-    # the weight as products on the CPU read it; layout: "plain" [N, K], "filters" or "gates"
+    # the weight as products on the CPU read it; layout: "plain" [N, K], "filters", "highway" or "gates"
     "pack_weight(Tensor weight, str layout, str precision) -> Tensor[]",
     "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor learning_rate,"
     " Tensor? scale) -> ()",

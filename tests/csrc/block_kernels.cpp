@@ -165,7 +165,7 @@ void check_configurations() {
 
 void check_set(const std::string& name, const Shape& shape) {
   if (name == "generic") check_all(kGenericKernels, shape);
-#if defined(__AVX512BF16__)
+#if defined(__x86_64__)
   if (name == "avx2") check_all(kAvx2Kernels, shape);
   if (name == "avx2_vnni") check_quads("int8, AVX_VNNI", kAvx2VnniKernel, shape);
   if (name == "avx512") check_all(kAvx512Kernels, shape);

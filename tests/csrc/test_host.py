@@ -13,8 +13,11 @@ from elmo_fast.ops import _native
 HERE = pathlib.Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
-# Sources that a program is linked with: of the kernels, those that it has the flags for.
-LINKED = {"block_kernels": "block_kernels_generic.cpp", "workers": "workers.cpp"}
+# Sources that a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
+LINKED = {
+    "block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp")),
+    "workers": [CSRC / "common" / "workers.cpp"],
+}
 EVERY_SET = (
     "-mavx2",
     "-mfma",
@@ -39,10 +42,8 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not 
 def compiled(name, flags=(*FLAGS, *SANITIZERS), compiler="g++"):
     """The program of tests/csrc/<name>.cpp, built once a session."""
     program = pathlib.Path(_folder.name) / f"{name}{abs(hash((flags, compiler)))}"
-    pattern = "block_kernels_*.cpp" if "-mavx512bf16" in flags else LINKED.get(name, "")
-    linked = sorted((CSRC / "common").glob(pattern)) if pattern else []
     done = subprocess.run(
-        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", HERE / f"{name}.cpp", *linked, "-o", program],
+        [compiler, *flags, f"-I{CSRC}", f"-I{HERE}", HERE / f"{name}.cpp", *LINKED.get(name, []), "-o", program],
         capture_output=True,
         text=True,
     )

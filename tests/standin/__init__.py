@@ -61,7 +61,7 @@ PLAIN = {
 # Module -> (C++'s layouts, its weights) from what its own `pack` takes.
 PACKED = {
     "char_cnn.kernels": lambda embedding, weights: {"filters": weights},
-    "highway.kernels": lambda weights, projection: {"plain": [*weights, *projection]},
+    "highway.kernels": lambda weights, projection: {"highway": weights, "plain": projection},
     "projected_lstm.forward_kernels": lambda ih, hh, hr: {"gates": [*ih, *hh], "plain": hr},
 }
 

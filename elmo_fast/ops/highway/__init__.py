@@ -94,7 +94,7 @@ def highway(
         run = registered_op(op, backend)
         plain = [] if projection_weight is None else [projection_weight]
         if backend == "native":
-            copied = functools.partial(pack, precision, plain=[*weights, *plain])
+            copied = functools.partial(pack, precision, highway=weights, plain=plain)
             copies = None if packed is None else packed.of(precision, [*weights, *plain], copied)
             x = x if count is None else first_rows(x, count)
             y = run(x, weights, biases, *projection, None, precision, save, copies)[0]
