@@ -11,6 +11,10 @@
 #include "common/simd.h"
 #include "common/tensor.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace elmo_fast {
 namespace {
 
@@ -107,9 +111,28 @@ ELMO_MULTIVERSION void zip_columns(const uint16_t* even, const uint16_t* odd, ui
   for (int64_t j = 0; j < kBlock; ++j) target[j] = even[j] | static_cast<uint32_t>(odd[j]) << 16;
 }
 
+// Copies whole cache lines (64 bytes, the target aligned to them) past the caches: a large target is gone from them before it is read, and
+// a store through them would read each line first. Other threads may read it after `finish_writes` on this one.
+void write_past_caches(const void* source, void* target, int64_t bytes) {
+#if defined(__SSE2__)
+  for (int64_t i = 0; i < bytes; i += 16)
+    _mm_stream_si128(
+        reinterpret_cast<__m128i*>(static_cast<char*>(target) + i),
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(source) + i)));
+#else
+  std::memcpy(target, source, bytes);
+#endif
+}
+void finish_writes() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
 constexpr int64_t kStrip = 8;   // blocks that are packed together when W is read by rows
 constexpr int64_t kPart = 512;  // rows of a task
 constexpr int64_t kStretch = 128;  // terms of 16 columns that are packed together when W is read by columns
+constexpr int64_t kLarge = int64_t(8) << 20;  // bytes of a packed weight that does not stay in a cache until it is read
 
 int64_t picked(const std::vector<int64_t>& order, int64_t i) { return order.empty() ? i : order[i]; }
 
@@ -120,7 +143,7 @@ class BlockPacker {
  public:
   BlockPacker(const Layout& l, const Packed& w)
       : weight_(l.matrix.const_data_ptr<Source>()), row_stride_(l.matrix.stride(0)), column_stride_(l.matrix.stride(1)), w_(w),
-        columns_(l.columns), rows_(l.rows), depth_(padded(w.k, w.operand)) {}
+        columns_(l.columns), rows_(l.rows), depth_(padded(w.k, w.operand)), large_(w.data.nbytes() >= kLarge) {}
 
   void pack_all(T* target) const { column_stride_ == 1 ? pack_by_rows(target) : pack_by_columns(target); }
 
@@ -132,6 +155,7 @@ class BlockPacker {
   const Packed& w_;
   const std::vector<int64_t>&columns_, &rows_;
   const int64_t depth_;
+  const bool large_;
 
   int64_t column_of(int64_t j) const { return j < w_.n ? picked(columns_, j) : -1; }
   int64_t row_of(int64_t i) const { return i < w_.k ? picked(rows_, i) : -1; }
@@ -154,13 +178,19 @@ class BlockPacker {
     return line;
   }
 
+  // `count` of what a kernel reads of a column, for each of 16 columns.
+  void write(const Unit* from, int64_t count, T* to) const {
+    const int64_t bytes = count * kGroup * static_cast<int64_t>(sizeof(Unit));
+    large_ && bytes % 64 == 0 ? write_past_caches(from, to, bytes) : (void)std::memcpy(to, from, bytes);
+  }
+
   void write_rows(int64_t first, int64_t last, int64_t i, const T* line, const T* next, T* target) const {
     Unit zipped[kBlock];
     for (int64_t block = first; block < last; ++block, line += kBlock, next += kBlock) {
       T* to = target + block * depth_ * kBlock + i * kGroup;
       if constexpr (kTerms == 2) zip_columns(line, next, zipped);
       for (int64_t column = 0; column < kBlock; column += kGroup)
-        std::memcpy(to + column * depth_, kTerms == 2 ? static_cast<const void*>(zipped + column) : line + column, kGroup * sizeof(Unit));
+        write(kTerms == 2 ? zipped + column : reinterpret_cast<const Unit*>(line + column), 1, to + column * depth_);
     }
   }
 
@@ -177,6 +207,7 @@ class BlockPacker {
           write_rows(first, last, i, even, kTerms == 2 ? read_row(first, last, i + 1, line[1]) : even, target);
         }
       }
+      finish_writes();
     });
   }
 
@@ -198,17 +229,20 @@ class BlockPacker {
   void pack_by_columns(T* target) const {
     parallel_for(w_.blocks() * (kBlock / kGroup), 1, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) pack_columns(group * kGroup, target + group * kGroup * depth_);
+      finish_writes();
     });
   }
 
   // Columns j..j+15, a chunk of their terms at a time, which stays in the first-level cache.
   void pack_columns(int64_t column, T* target) const {
     alignas(64) T held[kGroup][kStretch];
+    alignas(64) Unit packed[kStretch * kGroup];
     for (int64_t first = 0; first < depth_; first += kStretch) {
       const int64_t last = std::min(first + kStretch, depth_);
       const Unit* lines[kGroup];
       for (int64_t j = 0; j < kGroup; ++j) lines[j] = reinterpret_cast<const Unit*>(read_column(column + j, first, last, held[j]));
-      interleave_units(lines, (last - first) / kTerms, reinterpret_cast<Unit*>(target + first * kGroup));
+      interleave_units(lines, (last - first) / kTerms, packed);
+      write(packed, (last - first) / kTerms, target + first * kGroup);
     }
   }
 };
