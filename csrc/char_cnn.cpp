@@ -109,14 +109,8 @@ struct Scratch {
   alignas(64) int32_t where[kWords * kBlock];
 };
 
-// A comparison with NaN is false, hence the second test: a NaN wins and stays.
 template <typename T>
-ELMO_MULTIVERSION void keep_larger(const T* __restrict tile, T* __restrict best, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) best[i] = (tile[i] > best[i]) | (tile[i] != tile[i]) ? tile[i] : best[i];
-}
-
-template <typename T>
-ELMO_MULTIVERSION void keep_larger_and_where(
+ELMO_MULTIVERSION void keep_larger(
     const T* __restrict tile, T* __restrict best, int32_t* __restrict where, int64_t n, int32_t position) {
   for (int64_t i = 0; i < n; ++i) {
     const bool larger = !(tile[i] <= best[i]) & (best[i] == best[i]);  // the first NaN stays
@@ -154,7 +148,7 @@ void embed(const Forward<T>& f, int64_t group, Scratch<T>& s) {
 
 // The maximum over the windows that start before the tails, for one group of words and 64 filters, in s.best and s.where.
 template <typename T>
-void maximise(const Forward<T>& f, const Block& b, int64_t first, int64_t count, bool save, Scratch<T>& s) {
+void maximise(const Forward<T>& f, const Block& b, int64_t first, int64_t count, Scratch<T>& s) {
   const auto tail = [&](int64_t i) { return f.words.tails[f.words.order[first + i]]; };
   const int64_t positions = std::min<int64_t>(tail(0), b.width.windows(f.words.slots));
   int64_t active = count;
@@ -164,10 +158,8 @@ void maximise(const Forward<T>& f, const Block& b, int64_t first, int64_t count,
     multiply_block<T>(b.filters, b.block, windows, f.words.slots * f.characters, active, t == 0 ? s.best : s.tile, kBlock, false);
     if (t == 0)
       std::fill_n(s.where, active * kBlock, 0);
-    else if (save)
-      keep_larger_and_where(s.tile, s.best, s.where, active * kBlock, static_cast<int32_t>(t));
     else
-      keep_larger(s.tile, s.best, active * kBlock);
+      keep_larger(s.tile, s.best, s.where, active * kBlock, static_cast<int32_t>(t));
   }
 }
 
@@ -185,7 +177,7 @@ void finish(const Forward<T>& f, int64_t index, int64_t row, int64_t i, T* featu
       std::copy_n(constant, kBlock, best);
       std::fill_n(where, kBlock, 0);
     } else {
-      keep_larger_and_where(constant, best, where, kBlock, tail);
+      keep_larger(constant, best, where, kBlock, tail);
     }
   }
   activate(best, f.bias + b.feature, features + row * f.features + b.feature, b.count, f.tanh);
@@ -246,7 +238,7 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t group = item / blocks, first = group * kWords, count = std::min(kWords, f.words.rows - first);
       embed(f, group, *s);
-      maximise(f, f.blocks[item % blocks], first, count, winners != nullptr, *s);
+      maximise(f, f.blocks[item % blocks], first, count, *s);
       for (int64_t i = 0; i < count; ++i) finish(f, item % blocks, f.words.order[first + i], i, features, winners, *s);
     }
     for (const auto& block : f.blocks) release_kernels(block.filters);

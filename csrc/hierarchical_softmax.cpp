@@ -15,15 +15,10 @@
 namespace elmo_fast {
 namespace {
 
-template <typename T, Rounding R>
-ELMO_MULTIVERSION void add_loop(T* y, T a, const T* w, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] += a * rounded<R>(w[i]);
-}
-
-// y += a round(w)
+// y += a w
 template <typename T>
-void add_scaled(T* y, T a, const T* w, int64_t n, Rounding rounding) {
-  by_rounding(rounding, [&]<Rounding R>() { add_loop<T, R>(y, a, w, n); });
+ELMO_MULTIVERSION void add_scaled(T* y, T a, const T* w, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] += a * w[i];
 }
 
 // The words of the batch and their paths, as both passes take them: hidden [N, D] rounded, inner nodes' rows [n, D], a tree's first [V + 1] and
@@ -32,7 +27,7 @@ struct Paths {
   const char* op;
   Tensor hidden, targets, first, nodes;
   Tensor table;  // inner nodes' rows, each contiguous
-  Rounding rounding;
+  Operand operand;
   int64_t longest;  // most steps of a path
   const int64_t *target, *begin, *node;
 
@@ -48,17 +43,17 @@ struct Paths {
     check.tensor("nodes", nodes_any, kLong, {kAny});
     check.need(first_any.numel() > 0, "first must have V + 1 places; got none");
     check.need(longest >= 0, "longest must be at least 0; got ", longest);
-    const Operand operand = resolve_operand(precision, hidden_any.scalar_type());
-    rounding = rounding_of(operand);
+    operand = resolve_operand(precision, hidden_any.scalar_type());
     hidden = rounded_values(hidden_any.contiguous(), operand);
     table = weight.size(1) < 2 || weight.stride(1) == 1 ? weight : weight.contiguous();
     targets = targets_any.contiguous(), first = first_any.contiguous(), nodes = nodes_any.contiguous();
     target = targets.const_data_ptr<int64_t>(), begin = first.const_data_ptr<int64_t>(), node = nodes.const_data_ptr<int64_t>();
   }
 
+  // A node's row, rounded; `line` has room for it.
   template <typename T>
-  const T* row(int64_t node) const {
-    return table.const_data_ptr<T>() + node * table.stride(0);
+  const T* row(int64_t node, std::vector<T>& line) const {
+    return rounded_row(table.const_data_ptr<T>() + node * table.stride(0), line.data(), table.size(1), operand);
   }
   // The first step of row i's path, and the step after its last; raises where one leaves the tree.
   std::pair<int64_t, int64_t> path(int64_t i) const {
@@ -75,12 +70,12 @@ struct Paths {
 
 // The loss of row i; slopes[longest] <- d loss / d score of each step, zero past the path.
 template <typename T>
-T path_loss(const Paths& p, int64_t i, const T* h, int64_t size, const T* bias, const uint8_t* codes, T* slopes) {
+T path_loss(const Paths& p, int64_t i, const T* h, const T* bias, const uint8_t* codes, T* slopes, std::vector<T>& line) {
   const auto [begin, end] = p.path(i);
   T loss = 0;
   for (int64_t j = begin; j < end; ++j) {
     const T sign = codes[j] == 0 ? T(1) : T(-1);
-    const T score = sign * (dot<T>(h, p.row<T>(p.node[j]), size, p.rounding) + bias[p.node[j]]);
+    const T score = sign * (dot(h, p.row(p.node[j], line), static_cast<int64_t>(line.size())) + bias[p.node[j]]);
     const T e = std::exp(-std::abs(score));
     loss += (score < 0 ? -score : T(0)) + std::log1p(e);
     *slopes++ = -sign * (score < 0 ? T(1) : e) / (T(1) + e);
@@ -104,7 +99,8 @@ std::tuple<Tensor, std::vector<Tensor>> hierarchical_softmax_forward(
     T *loss = losses.mutable_data_ptr<T>(), *slope = slopes.mutable_data_ptr<T>();
     const auto* code = codes.const_data_ptr<uint8_t>();
     parallel_for(count, 8, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) loss[i] = path_loss<T>(p, i, h + i * size, size, b, code, slope + i * longest);
+      std::vector<T> line(size);
+      for (int64_t i = begin; i < end; ++i) loss[i] = path_loss<T>(p, i, h + i * size, b, code, slope + i * longest, line);
     });
   });
   return {losses, std::vector<Tensor>(save ? 1 : 0, slopes)};
@@ -138,7 +134,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
   const int64_t count = hidden.size(0), size = hidden.size(1), inner = weight.size(0);
   check.tensor("grad", grad, hidden.scalar_type(), {count});
   check.tensor("slopes", slopes, hidden.scalar_type(), {count, longest});
-  const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
+  const Tensor weighted = slopes.mul(grad.contiguous().view({count, 1})).contiguous();  // of each step, times g
   std::vector<Step> steps = steps_of(p);
   radix_sort(steps, std::bit_width(static_cast<uint64_t>(inner)), [](const Step& step) { return step.node; });
   std::vector<int64_t> groups;  // begins of each distinct node's steps, and the end of the last
@@ -151,10 +147,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
     const T *h = p.hidden.const_data_ptr<T>(), *slope = weighted.const_data_ptr<T>();
     T *dh = d_hidden.mutable_data_ptr<T>(), *dw = d_rows.mutable_data_ptr<T>(), *db = d_offsets.mutable_data_ptr<T>();
     parallel_for(count, 8, [&](int64_t begin, int64_t end) {
+      std::vector<T> line(size);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t from = p.begin[p.target[i]], to = p.begin[p.target[i] + 1];
-        for (int64_t j = from; j < to; ++j)
-          add_scaled<T>(dh + i * size, slope[i * longest + j - from], p.row<T>(p.node[j]), size, p.rounding);
+        for (int64_t j = from; j < to; ++j) add_scaled(dh + i * size, slope[i * longest + j - from], p.row(p.node[j], line), size);
       }
     });
     parallel_for(distinct, 8, [&](int64_t begin, int64_t end) {
@@ -163,7 +159,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
         if (sparse) ids.mutable_data_ptr<int64_t>()[group] = node;
         for (int64_t k = groups[group]; k < groups[group + 1]; ++k) {
           const int64_t place = steps[k].place;
-          add_scaled<T>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
+          add_scaled(dw + row * size, slope[place], h + place / longest * size, size);
           db[row] += slope[place];
         }
       }

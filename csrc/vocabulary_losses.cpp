@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -74,7 +73,7 @@ Tensor add_gradients(
   std::vector<Packed> weighted;  // of each block of rows
   for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
     const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
-    weighted.push_back(pack(values.narrow(0, row, n).mul(g.narrow(0, row, n).mul(1.0 / scale).unsqueeze(1)), s.operand));
+    weighted.push_back(pack(values.narrow(0, row, n).mul(g.narrow(0, row, n).mul(1.0 / scale).view({n, 1})), s.operand));
   }
   int64_t word = 0;
   do {
@@ -91,11 +90,11 @@ Tensor add_gradients(
       add_column_sums(p, g_of_rows, d_offsets.narrow(0, word, w));
       const Tensor lifted = exact ? p : p.mul(lift);
       multiply_rows(hidden_of, lifted, d_hidden.narrow(0, row, n), word > 0);
-      multiply_transposed<T>(
-          weighted[row / s.rows], lifted.const_data_ptr<T>(), w, w, d_words.mutable_data_ptr<T>(), d_words.size(1), row > 0);
+      multiply_rows(weighted[row / s.rows], lifted.t(), d_words, row > 0);
     }
   } while ((word += s.words) < s.table.size(0));
-  d_hidden.copy_(torch::stable::subtract(d_hidden.mul(g.mul(1.0 / lift).unsqueeze(1)), d_true.unsqueeze(1).mul(true_rows), -1.0));
+  const int64_t count = g.numel();
+  d_hidden.copy_(torch::stable::subtract(d_hidden.mul(g.mul(1.0 / lift).view({count, 1})), d_true.view({count, 1}).mul(true_rows), -1.0));
   if (!exact) d_table.copy_(d_table.mul(scale / lift));
   return d_offsets;
 }
@@ -113,18 +112,17 @@ Tensor true_slopes(const Tensor& losses_any, const Tensor& grad) {
   return slopes;
 }
 
-// Scores [N] of hidden [N, D] against the table's rows `index` [N] of words with offsets `offset`, operands rounded.
+// The product of each row of hidden [N, D], rounded, with its target's row in `rows` [N, D].
 template <typename T>
-std::vector<T> scores_of_targets(const Tensor& hidden_any, const Tensor& table_any, const int64_t* index, const T* offset, Operand operand) {
-  const Tensor hidden = rounded_values(hidden_any, operand), table = table_any.size(1) < 2 || table_any.stride(1) == 1 ? table_any : table_any.contiguous();
+std::vector<T> products_with(const Tensor& rows_any, const Tensor& hidden_any, Operand operand) {
+  const Tensor hidden = rounded_values(hidden_any, operand), rows = rows_any.contiguous();
   const int64_t size = hidden.size(1);
-  const T *h = hidden.const_data_ptr<T>(), *w = table.const_data_ptr<T>();
-  std::vector<T> scores(hidden.size(0));
+  const T *h = hidden.const_data_ptr<T>(), *w = rows.const_data_ptr<T>();
+  std::vector<T> products(hidden.size(0));
   parallel_for(hidden.size(0), grain_of(size), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      scores[i] = dot<T>(h + i * size, w + index[i] * table.stride(0), size, rounding_of(operand)) + offset[index[i]];
+    for (int64_t i = begin; i < end; ++i) products[i] = dot(h + i * size, w + i * size, size);
   });
-  return scores;
+  return products;
 }
 
 // Calls f(row, its scores [words]) for each row of a block, in parallel.
@@ -196,13 +194,14 @@ Losses full_softmax(
   const auto* target = w.targets.const_data_ptr<int64_t>();
   std::vector<Sum> sums(count);
   by_type(hidden.scalar_type(), [&]<typename T>() {
-    const auto true_scores = scores_of_targets<T>(w.scores.hidden, weight, target, w.scores.offsets.const_data_ptr<T>(), w.scores.operand);
+    const auto products = products_with<T>(w.true_rows(), w.scores.hidden, w.scores.operand);
+    const T* offset = w.scores.offsets.const_data_ptr<T>();
     each_block<T>(w.scores, w.scores.memory(), [&](int64_t first, int64_t word, const Tensor& scores) {
       each_row<T>(scores, [&](int64_t i, T* row) { add_words<T>(row, scores.size(1), target[first + i] - word, sums[first + i]); });
     });
     T *loss = losses.mutable_data_ptr<T>(), *log_sum = log_sums.mutable_data_ptr<T>();
     for (int64_t i = 0; i < count; ++i) {
-      const double t = true_scores[i], largest = std::max(t, sums[i].largest);
+      const double t = products[i] + offset[target[i]], largest = std::max(t, sums[i].largest);
       const LogSum<double> found = log_sum_of<double>(t, largest, sums[i].sum * std::exp(sums[i].largest - largest));
       loss[i] = static_cast<T>(found.loss);
       log_sum[2 * i] = static_cast<T>(largest);  // exact: one of the scores
@@ -239,7 +238,7 @@ Gradients full_softmax_backward(
       });
     };
     const Tensor d_bias = add_gradients<T>(w.scores, grad, d_true, values, w.true_rows(), {}, to_slopes, d_hidden, d_weight);
-    const Tensor d_rows = values.mul(d_true.unsqueeze(1));
+    const Tensor d_rows = values.mul(d_true.view({count, 1}));
     const T *row = d_rows.const_data_ptr<T>(), *slope = d_true.const_data_ptr<T>();
     for (int64_t i = 0; i < count; ++i, row += size) {  // a target's own gradient, in the order of the batch
       T* to = d_weight.mutable_data_ptr<T>() + target[i] * size;
@@ -331,14 +330,12 @@ Tensor finish_rows(const Sampled& s, bool keep, const Finish& finish) {
   const bool keeps = keep && s.count <= s.scores.rows;
   const Tensor kept = s.new_numbers({keeps ? s.count : 0, s.samples});
   if (s.count == 0) return kept;
-  std::vector<int64_t> places(s.count);
-  std::iota(places.begin(), places.end(), 0);
-  const Tensor offsets = s.offsets.contiguous();
-  const auto true_score = scores_of_targets<T>(s.scores.hidden, s.rows, places.data(), offsets.const_data_ptr<T>(), s.scores.operand);
+  const auto products = products_with<T>(s.true_rows(), s.scores.hidden, s.scores.operand);
+  const T* offset = s.offsets.const_data_ptr<T>();
   each_block<T>(s.scores, keeps ? kept.view({kept.numel()}) : s.scores.memory(), [&](int64_t first, int64_t, const Tensor& scores) {
     each_row<T>(scores, [&](int64_t i, T* row) {
       s.set_hits(first + i, row, kNoScore<T>);
-      finish(first + i, row, true_score[first + i], keeps);
+      finish(first + i, row, products[first + i] + offset[first + i], keeps);
     });
   });
   return kept;
@@ -351,7 +348,7 @@ Gradients gradients_of(const Sampled& s, const Tensor& g, const Tensor& d_true, 
   const Tensor d_offsets = s.new_numbers(s.offsets.sizes());
   if (s.count == 0) return {d_hidden, d_rows.zero_(), d_offsets.zero_()};
   const Tensor values = rounded_values(s.scores.hidden, s.scores.operand);
-  d_rows.narrow(0, 0, s.count).copy_(values.mul(d_true.unsqueeze(1)));
+  d_rows.narrow(0, 0, s.count).copy_(values.mul(d_true.view({s.count, 1})));
   d_offsets.narrow(0, 0, s.count).copy_(d_true);
   const auto of_block = [&](int64_t first, int64_t, const Tensor& scores) {
     each_row<T>(scores, [&](int64_t i, T* row) {
@@ -426,7 +423,7 @@ ELMO_INLINE T slope_of(T x, T e) {
 
 // ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), and a sum of logarithms is the logarithm of a product: P = prod (1 + e) - 1 is carried, whose
 // digits a small e does not lose, and the logarithm is taken once for kSteps factors.
-template <typename T, bool keep>
+template <typename T>
 ELMO_INLINE T block_sum(T* x, int64_t n) {
   T positive[kLanes] = {}, product[kLanes] = {};
   int64_t i = 0;
@@ -435,31 +432,25 @@ ELMO_INLINE T block_sum(T* x, int64_t n) {
       const T each = x[i + j], e = decay_of(each);
       positive[j] += each > 0 ? each : T(0);
       product[j] = product[j] + e * (T(1) + product[j]);
-      if (keep) x[i + j] = slope_of(each, e);
+      x[i + j] = slope_of(each, e);
     }
   }
   double sum = 0;
   for (; i < n; ++i) {
     const T each = x[i], e = decay_of(each);
     sum += (each > 0 ? each : T(0)) + std::log1p(static_cast<double>(e));
-    if (keep) x[i] = slope_of(each, e);
+    x[i] = slope_of(each, e);
   }
   for (int j = 0; j < kLanes; ++j) sum += positive[j] + std::log1p(static_cast<double>(product[j]));
   return static_cast<T>(sum);
 }
 
-// The sum of ln(1 + e^x), to which -infinity adds nothing; with `keep`, x[n] <- σ(x).
-template <typename T, bool keep>
+// x[n] <- σ(x); returns the sum of ln(1 + e^x), to which -infinity adds nothing.
+template <typename T>
 ELMO_MULTIVERSION T softplus_sum(T* x, int64_t n) {
   double sum = 0;
-  for (int64_t i = 0; i < n; i += kLanes * kSteps) sum += block_sum<T, keep>(x + i, n - i < kLanes * kSteps ? n - i : kLanes * kSteps);
+  for (int64_t i = 0; i < n; i += kLanes * kSteps) sum += block_sum(x + i, n - i < kLanes * kSteps ? n - i : kLanes * kSteps);
   return static_cast<T>(sum);
-}
-
-// x[n] <- σ(x).
-template <typename T>
-ELMO_MULTIVERSION void slopes_loop(T* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = slope_of(x[i], decay_of(x[i]));
 }
 
 SampledLosses negative_sampling(
@@ -477,9 +468,8 @@ SampledLosses negative_sampling(
     const Sampled s(check, hidden, rows_of(weight, ids), offsets, ids, precision, chunk_bytes, noise.defined());
     const Tensor losses = s.new_numbers({s.count}), d_true = s.new_numbers({s.count});
     T *loss = losses.mutable_data_ptr<T>(), *slope = d_true.mutable_data_ptr<T>();
-    const Tensor slopes = finish_rows<T>(s, save, [&](int64_t n, T* row, T score, bool keeps) {
-      const T sum = keeps ? softplus_sum<T, true>(row, s.samples) : softplus_sum<T, false>(row, s.samples);
-      const T e = std::exp(-std::abs(score));
+    const Tensor slopes = finish_rows<T>(s, save, [&](int64_t n, T* row, T score, bool /*keeps*/) {
+      const T sum = softplus_sum(row, s.samples), e = std::exp(-std::abs(score));
       loss[n] = ((score < 0 ? -score : T(0)) + std::log1p(e)) + share * sum;
       slope[n] = -slope_of(-score, e);
     });
@@ -499,7 +489,7 @@ Gradients negative_sampling_backward(
   const double share = negatives / static_cast<double>(s.samples);
   return by_type(hidden.scalar_type(), [&]<typename T>() {
     return gradients_of<T>(s, grad.mul(share).contiguous(), saved[0].mul(grad), saved[1].contiguous(), [&](int64_t, T* row) {
-      slopes_loop<T>(row, s.samples);
+      softplus_sum(row, s.samples);
     });
   });
 }

@@ -1,7 +1,4 @@
 // AVX2 with FMA and F16C.
-#include "common/block_kernels.h"
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 
 #include "common/block_forms.h"
@@ -55,11 +52,3 @@ const BlockKernels kAvx2Kernels = {
     multiply_block<Int8Widened>};
 
 }  // namespace elmo_fast
-
-#else
-
-namespace elmo_fast {
-const BlockKernels kAvx2Kernels = {};
-}
-
-#endif

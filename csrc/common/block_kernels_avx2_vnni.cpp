@@ -1,7 +1,4 @@
 // AVX_VNNI: as AVX512_VNNI, on vectors of 32 bytes.
-#include "common/block_kernels.h"
-
-#if defined(__AVXVNNI__)
 #include <immintrin.h>
 
 #include "common/block_forms.h"
@@ -22,11 +19,3 @@ struct Int8Quads : Integers<uint8_t, 4, 32, 6> {
 const BlockKernel kAvx2VnniKernel = multiply_block<Int8Quads>;
 
 }  // namespace elmo_fast
-
-#else
-
-namespace elmo_fast {
-const BlockKernel kAvx2VnniKernel = nullptr;
-}
-
-#endif

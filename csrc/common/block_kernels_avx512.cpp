@@ -1,7 +1,4 @@
 // AVX-512 with its instructions on 16 bits (AVX512BW).
-#include "common/block_kernels.h"
-
-#if defined(__AVX512F__) && defined(__AVX512BW__)
 #include <immintrin.h>
 
 #include "common/block_forms.h"
@@ -39,11 +36,3 @@ const BlockKernels kAvx512Kernels = {
     multiply_block<Int8Widened>};
 
 }  // namespace elmo_fast
-
-#else
-
-namespace elmo_fast {
-const BlockKernels kAvx512Kernels = {};
-}
-
-#endif

@@ -1,7 +1,4 @@
 // AVX512_BF16: pairs of bfloat16, summed in float32. Two rounded additions a pair; numbers below 1.2e-38 count as zero, as on AMX.
-#include "common/block_kernels.h"
-
-#if defined(__AVX512BF16__)
 #include <immintrin.h>
 
 #include "common/block_forms.h"
@@ -23,11 +20,3 @@ struct BFloat16Pairs : Sums<float, 64, 12> {
 const BlockKernel kAvx512Bf16Kernel = multiply_block<BFloat16Pairs>;
 
 }  // namespace elmo_fast
-
-#else
-
-namespace elmo_fast {
-const BlockKernel kAvx512Bf16Kernel = nullptr;
-}
-
-#endif

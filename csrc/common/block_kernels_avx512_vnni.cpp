@@ -1,7 +1,4 @@
 // AVX512_VNNI: four products of bytes, one without a sign, added to 32 bits without rounding or saturation.
-#include "common/block_kernels.h"
-
-#if defined(__AVX512VNNI__)
 #include <immintrin.h>
 
 #include "common/block_forms.h"
@@ -20,11 +17,3 @@ struct Int8Quads : Integers<uint8_t, 4, 64, 12> {
 const BlockKernel kAvx512VnniKernel = multiply_block<Int8Quads>;
 
 }  // namespace elmo_fast
-
-#else
-
-namespace elmo_fast {
-const BlockKernel kAvx512VnniKernel = nullptr;
-}
-
-#endif

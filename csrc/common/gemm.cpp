@@ -133,68 +133,21 @@ void multiply(
   });
 }
 
-namespace {
-
-// Terms k..k+count-1 of rows i..i+m-1 of xᵀ as operands, `ld` apart: 16 rows of x at a time, transposed in the first-level cache. Terms up to the
-// next multiple of 16 are zero.
-template <typename T>
-void transpose_tile(const T* x, int64_t ldx, int64_t k, int64_t i, int64_t m, void* target, int64_t ld, int64_t count, Operand operand) {
-  using Unit = std::conditional_t<std::is_same_v<T, double>, double, uint32_t>;
-  static const T zeros[kTile] = {};
-  alignas(64) T columns[kTile * kGroup];
-  const Unit* lines[kGroup];
-  for (int64_t first = 0; first < count; first += kGroup) {
-    for (int64_t j = 0; j < kGroup; ++j)
-      lines[j] = reinterpret_cast<const Unit*>(first + j < count ? x + (k + first + j) * ldx + i : zeros);
-    interleave_units(lines, m, reinterpret_cast<Unit*>(columns));
-    to_operand_tile(columns, kGroup, static_cast<char*>(target) + first * element_size(operand), ld, m, kGroup, operand);
-  }
-}
-
-}  // namespace
-
-// A task has kTile rows of xᵀ, transposed once for all its blocks of columns.
-template <typename T>
-void multiply_transposed(const Packed& w, const T* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
-  ELMO_CHECK(!is_int8(w.operand), "elmo_fast: products of int8 need whole rows");
-  const int64_t depth = padded(w.k, w.operand), most = depth_of(w.operand), bytes = element_size(w.operand), size = packed_size(w.operand);
-  const int64_t ld = std::min(most, (w.k + kGroup - 1) / kGroup * kGroup), tiles = (m + kTile - 1) / kTile, blocks = w.blocks();
-  const int64_t parts = tiles == 0 ? 1 : std::clamp<int64_t>(2 * num_threads() / tiles, 1, std::max<int64_t>(blocks, 1));
-  const auto* data = static_cast<const char*>(w.data.const_data_ptr());
-  const BlockKernel kernel = kernel_of(w.operand);
-  parallel_for(tiles * parts, grain_of(std::min(m, kTile) * w.k * w.n / parts), [&](int64_t begin, int64_t end) {
-    std::vector<char> operands(kTile * ld * bytes);
-    T tail[kTile * kBlock];  // sums of a block that is not full
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t i = task / parts * kTile, rows = std::min(kTile, m - i), part = task % parts;
-      const int64_t first = blocks * part / parts, last = blocks * (part + 1) / parts, width = std::min(last * kBlock, w.n) - (last - 1) * kBlock;
-      const bool full = width == kBlock;
-      if (depth == 0 && !accumulate)
-        for (int64_t row = i; row < i + rows; ++row) std::fill(c + row * ldc + first * kBlock, c + row * ldc + std::min(last * kBlock, w.n), T(0));
-      for (int64_t k = 0; k < depth; k += most) {
-        transpose_tile(x, ldx, k, i, rows, operands.data(), ld, std::min(most, w.k - k), w.operand);
-        for (int64_t block = first; block < last; ++block) {
-          const bool whole = block + 1 < last || full;
-          kernel(
-              {rows, std::min(most, depth - k), operands.data(), ld, data + (block * depth * kBlock + k * kGroup) * size, depth * kGroup,
-               block + 1 < blocks, whole ? c + i * ldc + block * kBlock : tail, whole ? ldc : kBlock, (accumulate && whole) || k > 0});
-        }
-      }
-      for (int64_t row = 0; row < rows && !full && depth > 0; ++row)
-        for (int64_t j = 0; j < width; ++j) {
-          T& sum = c[(i + row) * ldc + (last - 1) * kBlock + j];
-          sum = (accumulate ? sum : T(0)) + tail[row * kBlock + j];
-        }
-    }
-    release_kernels(w);
-  });
-}
-
 void multiply_operands(const Packed& w, const Tensor& operands, const Tensor& c, bool accumulate, const Tensor& bias) {
   by_type(c.scalar_type(), [&]<typename T>() {
     multiply<T>(
         w, operands.const_data_ptr(), operands.size(1), operands.size(0), c.mutable_data_ptr<T>(), w.n, accumulate,
         bias.defined() ? bias.const_data_ptr<T>() : nullptr);
+  });
+}
+
+void multiply_rows(const Packed& w, const Tensor& x, const Tensor& c, bool accumulate, const Tensor& bias) {
+  const int64_t m = x.size(0), step = x.stride(0) == 1 ? kTile : std::max<int64_t>(m, 1);  // what is transposed stays in a cache
+  parallel_for((m + step - 1) / step, grain_of(step * w.k * w.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * step; i < std::min(m, end * step); i += step) {
+      const int64_t rows = std::min(step, m - i);
+      multiply_operands(w, to_operand_rows(x.narrow(0, i, rows), w.operand), c.narrow(0, i, rows), accumulate, bias);
+    }
   });
 }
 
@@ -204,12 +157,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, Operand operand) {
   check.tensor("b", b, a.scalar_type(), {a.size(1), kAny});
   const auto w = pack(b, operand);
   auto c = empty_buffer({a.size(0), b.size(1)}, a.scalar_type());
-  if (a.stride(0) == 1 && a.stride(1) >= a.size(0) && !needs_whole_rows(operand))
-    by_type(a.scalar_type(), [&]<typename T>() {
-      multiply_transposed<T>(w, a.const_data_ptr<T>(), a.stride(1), a.size(0), c.mutable_data_ptr<T>(), w.n);
-    });
-  else
-    multiply_rows(w, a, c);
+  multiply_rows(w, a, c);
   return c;
 }
 
@@ -225,7 +173,4 @@ template void multiply_blocks<double>(
     const Packed&, int64_t, int64_t, const void*, int64_t, int64_t, double*, int64_t, int64_t, bool);
 template void multiply<float>(const Packed&, const void*, int64_t, int64_t, float*, int64_t, bool, const float*, int64_t);
 template void multiply<double>(const Packed&, const void*, int64_t, int64_t, double*, int64_t, bool, const double*, int64_t);
-template void multiply_transposed<float>(const Packed&, const float*, int64_t, int64_t, float*, int64_t, bool);
-template void multiply_transposed<double>(const Packed&, const double*, int64_t, int64_t, double*, int64_t, bool);
-
 }  // namespace elmo_fast

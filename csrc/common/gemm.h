@@ -46,10 +46,9 @@ using Copies = std::optional<std::vector<Tensor>>;
 // The copy of the op's weight number `index`, or a new one. Raises if it cannot be the copy of a weight of this size and operand.
 Packed packed_of(const Arguments& check, const Layout& layout, Operand operand, const Copies& copies, size_t index);
 
-// target[i][j] = lines[j][i] for 16 lines of `count` units.
-void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* target);
-void interleave_units(const uint32_t* const* lines, int64_t count, uint32_t* target);
-void interleave_units(const double* const* lines, int64_t count, double* target);
+// target[j][i] = source[i][j] for `rows` rows of `count` units, at most 64; rows start `ld` units apart.
+template <typename Unit>
+void transpose(const Unit* source, int64_t ld_source, int64_t rows, int64_t count, Unit* target, int64_t ld_target);
 
 // The product below for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
 template <typename T>
@@ -79,16 +78,9 @@ void multiply(
     const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false, const T* bias = nullptr,
     int64_t block_stride = kBlock);
 
-// The same for tensors: `operands` [M, row_width(K)], or x [M, K] of any strides; c has contiguous rows.
+// The same for tensors: `operands` [M, row_width(K)], or x [M, K] of any strides; c is contiguous.
 void multiply_operands(const Packed& w, const Tensor& operands, const Tensor& c, bool accumulate = false, const Tensor& bias = {});
-inline void multiply_rows(const Packed& w, const Tensor& x, const Tensor& c, bool accumulate = false, const Tensor& bias = {}) {
-  multiply_operands(w, to_operand_rows(x, w.operand), c, accumulate, bias);
-}
-
-// c[M, N] (+)= xᵀ · W for x[K, M], whose rows are `ldx` numbers apart: bitwise the product with a transposed copy, without the copy. Not of int8,
-// which needs whole rows of xᵀ.
-template <typename T>
-void multiply_transposed(const Packed& w, const T* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false);
+void multiply_rows(const Packed& w, const Tensor& x, const Tensor& c, bool accumulate = false, const Tensor& bias = {});
 
 // a[M, K] · b[K, N] for tensors of any strides, operands rounded, result contiguous in the tensors' dtype.
 Tensor matmul(const Tensor& a, const Tensor& b, Operand operand);

@@ -125,7 +125,7 @@ template void to_operand_tile<float>(const float*, int64_t, void*, int64_t, int6
 template void to_operand_tile<double>(const double*, int64_t, void*, int64_t, int64_t, int64_t, Operand);
 
 Tensor to_operand_rows(const Tensor& x, Operand operand) {
-  const auto rows = x.contiguous();
+  const auto rows = x.stride(0) == 1 && x.stride(1) != 1 ? transposed_copy(x) : x.contiguous();
   const int64_t m = rows.size(0), k = rows.size(1), width = row_width(k, operand);
   if (is_exact(operand)) return rows;
   auto result = empty({m, width}, storage_type(operand));

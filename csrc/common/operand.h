@@ -86,6 +86,9 @@ void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t l
 // x [M, K], any strides -> contiguous operands [M, row_width(K)], the padding zero.
 Tensor to_operand_rows(const Tensor& x, Operand operand);
 
+// A contiguous copy of x [M, K] whose columns lie contiguous.
+Tensor transposed_copy(const Tensor& x);
+
 // x rounded as products see it, held in its own dtype.
 inline Tensor rounded_values(const Tensor& x, Operand operand) { return is_exact(operand) ? x : x.to(packed_type(operand)).to(x.scalar_type()); }
 

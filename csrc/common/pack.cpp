@@ -75,6 +75,35 @@ ELMO_MULTIVERSION void interleave_units(const uint16_t* const* lines, int64_t co
 }
 void interleave_units(const double* const* lines, int64_t count, double* target) { interleave(lines, 0, count, target); }
 
+template <typename Unit>
+void transpose(const Unit* source, int64_t ld_source, int64_t rows, int64_t count, Unit* target, int64_t ld_target) {
+  alignas(64) Unit columns[kBlock * kGroup];  // of 16 rows
+  const Unit* lines[kGroup];
+  for (int64_t first = 0; first < rows; first += kGroup) {
+    for (int64_t i = 0; i < kGroup; ++i) lines[i] = source + std::min(first + i, rows - 1) * ld_source;
+    interleave_units(lines, count, columns);
+    const auto write = [&](int64_t n) {
+      for (int64_t j = 0; j < count; ++j) std::copy_n(columns + j * kGroup, n, target + j * ld_target + first);
+    };
+    first + kGroup <= rows ? write(kGroup) : write(rows - first);  // a loop over whole cache lines knows their length
+  }
+}
+template void transpose<uint16_t>(const uint16_t*, int64_t, int64_t, int64_t, uint16_t*, int64_t);
+template void transpose<uint32_t>(const uint32_t*, int64_t, int64_t, int64_t, uint32_t*, int64_t);
+template void transpose<double>(const double*, int64_t, int64_t, int64_t, double*, int64_t);
+
+Tensor transposed_copy(const Tensor& x) {
+  const int64_t m = x.size(0), k = x.size(1);
+  const Tensor copy = empty(x.sizes(), x.scalar_type());
+  by_type(x.scalar_type(), [&]<typename T>() {
+    using Unit = std::conditional_t<std::is_same_v<T, double>, double, uint32_t>;
+    const auto* from = static_cast<const Unit*>(x.const_data_ptr());
+    auto* to = static_cast<Unit*>(copy.mutable_data_ptr());
+    for (int64_t i = 0; i < m; i += kBlock) transpose(from + i, x.stride(1), k, std::min(kBlock, m - i), to + i * k, k);
+  });
+  return copy;
+}
+
 namespace {
 
 // target[j] = (even[j], odd[j]) for the 64 columns of a block.

@@ -80,47 +80,31 @@ LogSum<T> log_sum_of(T true_logit, T largest, T sum) {
   return {largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total), std::log(total)};
 }
 
-// Rounding of an operand while it is read.
-enum class Rounding { None, BFloat16, Float16 };
-
-inline Rounding rounding_of(Operand operand) {
-  if (is_exact(operand)) return Rounding::None;
-  return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
-}
-
-template <Rounding R>
-ELMO_INLINE float rounded(float x) {
-  return R == Rounding::None ? x : R == Rounding::BFloat16 ? bfloat16_value(x) : float16_value(x);
-}
-template <Rounding R>
-ELMO_INLINE double rounded(double x) {
-  return x;
-}
-
-// 64 chains of sums: vectors of any width, and n/64 roundings of each.
-template <typename T, Rounding R>
-ELMO_MULTIVERSION static T dot_loop(const T* x, const T* w, int64_t n) {
-  T lanes[64] = {};
+// The product of two rows in `Lanes` chains of sums, for vectors of any width: n / Lanes roundings of each.
+template <int Lanes, typename T>
+ELMO_INLINE T product_of(const T* __restrict x, const T* __restrict w, int64_t n) {
+  T lanes[Lanes] = {};
   int64_t i = 0;
-  for (; i + 64 <= n; i += 64)
-    for (int j = 0; j < 64; ++j) lanes[j] += x[i + j] * rounded<R>(w[i + j]);
+  for (; i + Lanes <= n; i += Lanes)
+    for (int j = 0; j < Lanes; ++j) lanes[j] += x[i + j] * w[i + j];
   T sum = 0;
-  for (; i < n; ++i) sum += x[i] * rounded<R>(w[i]);
-  for (int width = 32; width > 0; width /= 2)
+  for (; i < n; ++i) sum += x[i] * w[i];
+  for (int width = Lanes / 2; width > 0; width /= 2)
     for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   return sum + lanes[0];
 }
 
-template <typename F>
-auto by_rounding(Rounding rounding, const F& f) {
-  if (rounding == Rounding::None) return f.template operator()<Rounding::None>();
-  return rounding == Rounding::BFloat16 ? f.template operator()<Rounding::BFloat16>() : f.template operator()<Rounding::Float16>();
+template <typename T>
+ELMO_MULTIVERSION static T dot(const T* x, const T* w, int64_t n) {
+  return product_of<64>(x, w, n);
 }
 
-// sum_i x[i] round(w[i]), operands rounded while they are read, so that no copy of the table is made.
+// n numbers as products see them: where they lie if those round nothing, else in `line`.
 template <typename T>
-T dot(const T* x, const T* w, int64_t n, Rounding rounding) {
-  return by_rounding(rounding, [&]<Rounding R>() { return dot_loop<T, R>(x, w, n); });
+const T* rounded_row(const T* w, T* line, int64_t n, Operand operand) {
+  if (is_exact(operand)) return w;
+  to_operands(w, line, n, operand == Operand::BFloat16Pairs ? Operand::BFloat16Widened : operand);
+  return line;
 }
 
 constexpr int64_t kSumRows = 32;  // rows of one sum; longer sums are sums of these, in double: a single chain rounds at the size of the whole

@@ -52,12 +52,6 @@ Tensor Tensor::transpose(int64_t a, int64_t b) const {
   return viewed(sizes, strides, 0);
 }
 
-Tensor Tensor::unsqueeze(int64_t d) const {
-  auto sizes = this->sizes().vec(), strides = this->strides().vec();
-  sizes.insert(sizes.begin() + d, 1), strides.insert(strides.begin() + d, 1);
-  return viewed(sizes, strides, 0);
-}
-
 Tensor Tensor::view(IntArrayRef sizes) const {
   int64_t n = 1;
   for (const int64_t size : sizes) n *= size;

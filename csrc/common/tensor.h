@@ -72,7 +72,6 @@ class Tensor : public torch::stable::Tensor {
   Tensor slice(int64_t d, int64_t start) const { return narrow(d, start, size(d) - start); }
   Tensor transpose(int64_t a, int64_t b) const;
   Tensor t() const { return transpose(0, 1); }
-  Tensor unsqueeze(int64_t d) const;
   Tensor view(IntArrayRef sizes) const;  // of a contiguous tensor
 
   // Copies; contiguous() and to() return the tensor itself if it already is so.

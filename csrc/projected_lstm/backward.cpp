@@ -133,17 +133,11 @@ struct Backward {
 // Packed gate columns [positions, 4H'] -> [4H, positions] in torch's gate order: the left operand of the weights' gradients.
 template <typename T>
 void transpose_gates(const T* dgates, int64_t ld_gates, const Sizes& n, int64_t positions, int64_t ld, T* target) {
-  parallel_for(n.cell_blocks(), 1, [&](int64_t begin, int64_t end) {
-    alignas(64) T columns[kBlock * kCells];  // of 16 positions
-    const T* lines[kCells];
-    for (int64_t block = begin; block < end; ++block)
-      for (int64_t p = 0; p < positions; p += kCells) {
-        for (int64_t i = 0; i < kCells; ++i) lines[i] = dgates + std::min(p + i, positions - 1) * ld_gates + block * kBlock;
-        interleave_units(lines, kBlock, columns);
-        for (int64_t j = 0; j < kBlock; ++j)
-          if (const int64_t cell = block * kCells + j % kCells; cell < n.cells)
-            std::copy_n(columns + j * kCells, std::min(kCells, positions - p), target + (j / kCells * n.cells + cell) * ld + p);
-      }
+  parallel_for(n.cell_blocks() * kGates, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t cell = i / kGates * kCells, gate = i % kGates;
+      transpose(dgates + i * kCells, ld_gates, positions, std::min(kCells, n.cells - cell), target + (gate * n.cells + cell) * ld, ld);
+    }
   });
 }
 

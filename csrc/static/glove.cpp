@@ -8,6 +8,7 @@
 
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/sums.h"
 #include "common/tensor.h"
 
 namespace elmo_fast {
@@ -45,20 +46,6 @@ ELMO_INLINE void prefetch(const Pass<T>& p, int64_t entry) {
   prefetch_row(p.a.contexts + j, p.dimension);
 }
 
-// Sixteen sums side by side, so that the loop is one of vectors under IEEE's rules.
-template <typename T>
-ELMO_INLINE T dot(const T* __restrict x, const T* __restrict y, int64_t n) {
-  T sums[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int64_t lane = 0; lane < 16; ++lane) sums[lane] += x[i + lane] * y[i + lane];
-  T rest = 0;
-  for (; i < n; ++i) rest += x[i] * y[i];
-  for (int64_t step = 8; step > 0; step /= 2)
-    for (int64_t lane = 0; lane < step; ++lane) sums[lane] += sums[lane + step];
-  return sums[0] + rest;
-}
-
 template <typename T>
 ELMO_INLINE void step(T& weight, T& squares, T gradient) {
   weight -= gradient / std::sqrt(squares);
@@ -83,7 +70,7 @@ ELMO_INLINE double pass_of(const Pass<T>& p, int64_t begin, int64_t end) {
     T *const w = p.w.words + i * n, *const c = p.w.contexts + j * n;
     const T x = p.values[e];
     const T weight = x < p.x_max ? std::pow(x / p.x_max, p.alpha) : T(1);
-    const T difference = dot(w, c, n) + p.w.word_biases[i] + p.w.context_biases[j] - std::log(x);
+    const T difference = product_of<16>(w, c, n) + p.w.word_biases[i] + p.w.context_biases[j] - std::log(x);
     const T slope = p.learning_rate * weight * difference;
     loss += static_cast<double>(weight) * difference * difference;
     step_rows(w, c, p.a.words + i * n, p.a.contexts + j * n, n, slope);

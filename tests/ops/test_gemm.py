@@ -45,6 +45,7 @@ def test_product_matches_float64(by_rows, shape, precision):
     a64, b64 = rounded(a, precision).double(), rounded(b, precision).double()
     actual = torch.ops.elmo_fast.matmul(a, b, precision)
     assert_no_worse("matmul", actual, rounded(a, precision) @ rounded(b, precision), a64 @ b64, "float32")
+    assert torch.equal(torch.ops.elmo_fast.matmul(a.t().contiguous().t(), b, precision), actual)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
