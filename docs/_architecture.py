@@ -11,7 +11,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "elmo_fast"
 PICTURE = pathlib.Path(__file__).with_name("architecture.svg")
 CAPTIONS = {
     "_C": "C++ kernels",
-    "ops": "C++, CUDA, Triton",
+    "ops": "C++, Triton",
     "checkpoints": "model files",
     "text": "sentences, tokenizers",
     "corpus": "text as numbers",
