@@ -53,7 +53,7 @@ def _gather_rows_backward(a):
 
 # Others in plain torch.
 PLAIN = {
-    "adagrad_": lambda a: _reference("_dense")(*a),
+    "adagrad_": lambda a: _reference("_dense_reference")(*a),
     "square_norm": lambda a: _reference("_norm_reference")(a.tensors),
     "padded_unique_rows": _unique_rows,
     "gather_rows_backward": _gather_rows_backward,

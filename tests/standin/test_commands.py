@@ -141,7 +141,7 @@ def test_static_export(folder, source):
 
 def test_static_glove_learns_the_same_vectors(folder):
     words = ["static", "train", "--algo", "glove", "--train_prefix", folder / "text.txt"]
-    small = ["--dimension", 6, "--min_count", 1, "--epochs", 2, "--workers", 1]
+    small = ["--dimension", 6, "--min_count", 1, "--epochs", 2]
     files = on_each_device(folder, "glove.vec", *words, *small)
     expected, actual = (numbers_in(file.read_text()) for file in files)
     check_alike(actual, expected, 1e-4)
