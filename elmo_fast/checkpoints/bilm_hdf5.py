@@ -19,8 +19,9 @@ from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, State, bilm_part, check_shape
 PathLike = str | os.PathLike[str]
 # Under these roots, a tensor that the options do not require means that the options belong to another file.
 _ROOTS = ("CNN", "RNN_")
-# Those of a biLM's datasets.
+# The groups of a biLM's datasets, and their maximum depth (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
 _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
+_DEEPEST = 5
 
 
 def read_bilm_hdf5(weight_file: PathLike, options: ElmoOptions, *, softmax_file: PathLike | None = None) -> State:
@@ -87,20 +88,24 @@ def _opened(path: PathLike) -> Iterator[Any]:
         raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
 
 
-def _datasets(file: Any) -> dict[str, Any]:
+def _datasets(group: Any, above: str = "") -> dict[str, Any]:
     """Return the datasets by name, from the groups of a biLM; data in other files is refused."""
     import h5py
 
-    links: dict[str, Any] = {}
-    file.visititems_links(links.__setitem__)
     datasets: dict[str, Any] = {}
-    for name in filter(lambda name: name.startswith(_BILM), links):
-        if not isinstance(links[name], h5py.HardLink):
-            refuse(file.filename, [f"{name}: wanted numbers in this file, found a link; links are not followed"])
-        if isinstance(item := file[name], h5py.Dataset):
+    for name in group:  # h5py's own visitors end in a SystemError on some damaged files
+        path = f"{above}{name}"
+        if not path.startswith(_BILM):
+            continue
+        if group.get(name, getclass=True, getlink=True) is not h5py.HardLink:
+            refuse(group.file.filename, [f"{path}: wanted numbers in this file, found a link; links are not followed"])
+        item = group[name]
+        if isinstance(item, h5py.Group) and path.count("/") < _DEEPEST:
+            datasets |= _datasets(item, f"{path}/")
+        elif isinstance(item, h5py.Dataset):
             if item.external or item.is_virtual:
-                refuse(file.filename, [f"{name}: its numbers are in other files, which are not read"])
-            datasets[name] = item
+                refuse(group.file.filename, [f"{path}: its numbers are in other files, which are not read"])
+            datasets[path] = item
     return datasets
 
 
