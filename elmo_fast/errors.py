@@ -49,9 +49,9 @@ class PerformanceWarning(UserWarning):
 
 
 def sentence_of(error: OSError) -> str:
-    """Return what went wrong with which file, as text: "No space left on device: 'out.hdf5'"."""
+    """Return what went wrong with which file: "No space left on device: 'out.hdf5'"; a name of pages is cut."""
     text = error.strerror or str(error) or type(error).__name__
-    return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
+    return f"{text}: {os.fspath(error.filename)!r:.3900}" if error.filename is not None else text
 
 
 @contextlib.contextmanager
